@@ -24,12 +24,11 @@ const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const QUEUE: i16 = 16;
 
-/// The stack: a key, the queue, and the first octet of the frame.
+/// The stack: a key, and the queue.
 const ADDRESS: i16 = -24;
 const PORT: i16 = ADDRESS + 16;
 const PROTOCOL: i16 = ADDRESS + 18;
 const NUMBER: i16 = ADDRESS - 8;
-const FIRST: i16 = ADDRESS - 16;
 
 /// Where the header of IP is.
 const IP: i16 = 14;
@@ -63,7 +62,6 @@ pub(crate) fn write(mac: [u8; 6], maps: &Maps<'_>) -> Option<Vec<Instruction>> {
     program.load(Size::Word, R8, R1, DATA_END);
     program.load(Size::Word, R2, R1, QUEUE);
     program.store(Size::Double, R10, NUMBER, R2);
-    program.store(Size::Double, R10, FIRST, R7);
     write_ethernet(&mut program, mac, [v4, v6], pass);
     program.place(v4);
     write_v4(&mut program, pass);
@@ -132,7 +130,8 @@ fn write_end(program: &mut Assembler, pass: Label) {
     program.jump_if_with(R1, Condition::Greater, R8, pass);
     program.double(Operation::Add, R1, 1);
     program.jump_if_with(R1, Condition::Greater, R8, whole);
-    program.load(Size::Double, R1, R10, FIRST);
+    // Tags do not count: they may have come after what pads it.
+    program.double_with(Operation::Move, R1, R7);
     program.double(Operation::Add, R1, MIN_FRAME);
     program.jump_if_with(R1, Condition::Less, R8, pass);
     program.place(whole);

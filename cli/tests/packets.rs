@@ -28,7 +28,7 @@ fn stacks_exchange_frames_through_it_and_hear_its_end() {
     let start = || {
         let mut command = quicket(folder.path());
         command.args(["switch", "packets", "--name"]).arg(&path).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        Process(command.spawn().unwrap())
     };
     let mut switch = start();
     let mut told = BufReader::new(switch.stderr.take().unwrap());
@@ -45,9 +45,10 @@ fn stacks_exchange_frames_through_it_and_hear_its_end() {
     other.receive(1, |frame| came = frame[42..46].to_vec()).unwrap();
     assert_eq!(came, b"here");
     // Another one at that path is told so, and leaves this one alone.
-    let second = start().wait_with_output().unwrap();
-    let text = String::from_utf8(second.stderr).unwrap();
-    assert!(!second.status.success() && text.contains("choose another --name"), "{text}");
+    let mut second = start();
+    let mut text = String::new();
+    second.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(!second.wait().unwrap().success() && text.contains("choose another --name"), "{text}");
     let pid = switch.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(switch.wait().unwrap().success());
@@ -67,8 +68,6 @@ fn stacks_exchange_frames_through_it_and_hear_its_end() {
     told.read_line(&mut line).unwrap();
     assert!(line.contains("is ready"), "{line}");
     open(&path);
-    next.kill().unwrap();
-    next.wait().unwrap();
 }
 
 fn line(child: &mut Child) -> String {
@@ -97,7 +96,7 @@ fn a_dump_has_the_frames_of_both_directions_and_of_nobody_else() {
     let (path, file) = (folder.path().join("packets"), folder.path().join("frames.pcap"));
     let mut command = quicket(folder.path());
     command.args(["switch", "packets", "--name"]).arg(&path).stderr(Stdio::piped());
-    let mut switch = command.spawn().unwrap();
+    let mut switch = Process(command.spawn().unwrap());
     assert!(line(&mut switch).contains("is ready"));
     let ((mut one, from), (mut other, to)) = (open(&path), open(&path));
     let dump = |what: SocketAddr| {
@@ -106,7 +105,7 @@ fn a_dump_has_the_frames_of_both_directions_and_of_nobody_else() {
         command.arg("--out").arg(&file).stderr(Stdio::piped());
         command
     };
-    let mut first = dump(from).spawn().unwrap();
+    let mut first = Process(dump(from).spawn().unwrap());
     let told = line(&mut first);
     assert!(told.contains("are written"), "{told}");
     for (what, why) in
@@ -146,8 +145,6 @@ fn a_dump_has_the_frames_of_both_directions_and_of_nobody_else() {
         }
         None => eprintln!("left out: tshark reads the capture, and is not installed"),
     }
-    switch.kill().unwrap();
-    switch.wait().unwrap();
 }
 
 /// A number of a report.

@@ -289,8 +289,14 @@ async fn ask(
     record.asks(origin.name(), server.as_deref(), attempts);
     let answer = spans::answered(call, answer, server.as_deref(), attempts);
     metrics.retried(attempts.saturating_sub(1));
-    if answer.as_ref().is_err_and(Unanswered::is_of_server) {
-        metrics.origin_failed(origin.name(), server.as_deref());
+    match &answer {
+        Err(Unanswered::Full { .. } | Unanswered::Busy { .. }) => {
+            metrics.origin_busy(origin.name(), server.as_deref());
+        }
+        Err(error) if error.is_of_server() => {
+            metrics.origin_failed(origin.name(), server.as_deref());
+        }
+        _ => {}
     }
     let answer = answer.map_err(|error| refusal(error, record))?;
     let filter = Filter::new(answer.headers(), &route.to_client, &[]);
@@ -358,6 +364,11 @@ fn refusal(error: Unanswered, record: &mut Record) -> Refusal {
         Unanswered::Full { server, error } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the origin has no room for more of this",
+            format!("{server}: {error}"),
+        ),
+        Unanswered::Busy { server, error } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the origin takes no more requests at the moment",
             format!("{server}: {error}"),
         ),
         Unanswered::TimedOut { server } => {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +17,21 @@ use crate::stage::Ending;
 
 /// How long each end may take to become one.
 const OPENING: Duration = Duration::from_secs(10);
+
+/// Has a connection of TCP that has become an end of a tunnel end with a reset, once it is dropped. Clones are of the same
+/// connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Abort(Arc<AtomicBool>);
+
+impl Abort {
+    fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 /// An end of a tunnel.
 pub(crate) type Link = Box<dyn Stream>;
@@ -38,8 +53,8 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    pub(crate) const fn tunnel(self, idle: Duration) -> Tunnel {
-        Tunnel { idle, stay: self, payers: None }
+    pub(crate) fn tunnel(self, idle: Duration) -> Tunnel {
+        Tunnel { idle, stay: self, payers: None, abort: Abort::default() }
     }
 }
 
@@ -49,6 +64,8 @@ pub(crate) struct Tunnel {
     idle: Duration,
     stay: Stay,
     payers: Option<Payers>,
+    /// Of the server's connection.
+    abort: Abort,
 }
 
 impl Tunnel {
@@ -57,8 +74,13 @@ impl Tunnel {
         Self { payers: Some(payers), ..self }
     }
 
+    /// The server's connection is reset by this where the client has not come to an orderly end.
+    pub(crate) fn aborted_by(self, abort: Abort) -> Self {
+        Self { abort, ..self }
+    }
+
     /// Carries what comes from each end to the other. An end that has said all is told to the other one,
-    /// which may go on.
+    /// which may go on. One that breaks off has both given up.
     pub(crate) async fn carry<E: std::fmt::Display>(
         self,
         client: impl Future<Output = Result<Link, E>>,
@@ -81,6 +103,10 @@ impl Tunnel {
         tokio::select! {
             ended = copy_bidirectional(&mut client, &mut server) => if let Err(error) = ended {
                 log::debug!("a tunnel has ended: {error}");
+                // What it was told to the end is on its way, and would be lost.
+                if !server.has_all {
+                    self.abort.set();
+                }
             },
             () = quiet(&moved, self.idle) => log::debug!("a tunnel was idle"),
             () = stopped => {}
@@ -107,13 +133,15 @@ struct Counted {
     moved: Arc<AtomicU64>,
     received: Option<Toll>,
     sent: Option<Toll>,
+    /// It was told that nothing follows.
+    has_all: bool,
 }
 
 impl Counted {
     fn new(link: Link, moved: &Arc<AtomicU64>, payers: Option<&Payers>) -> Self {
         let toll = |flow| payers.map(|payers| Toll::new(payers.clone(), flow, Arc::clone(moved)));
         let (received, sent) = (toll(Flow::Received), toll(Flow::Sent));
-        Self { link, moved: Arc::clone(moved), received, sent }
+        Self { link, moved: Arc::clone(moved), received, sent, has_all: false }
     }
 }
 
@@ -196,7 +224,9 @@ impl AsyncWrite for Counted {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.link).poll_shutdown(cx)
+        let ended = ready!(Pin::new(&mut self.link).poll_shutdown(cx));
+        self.has_all |= ended.is_ok();
+        Poll::Ready(ended)
     }
 }
 

@@ -156,6 +156,8 @@ impl Wish {
         }
         let stream = answer.extensions_mut().remove::<Stream>().and_then(|stream| stream.take());
         let later = answer.extensions_mut().remove::<OnUpgrade>();
+        let abort = answer.extensions_mut().remove().unwrap_or_default();
+        let tunnel = tunnel.aborted_by(abort);
         let server = match (stream, later) {
             (Some(stream), _) => Side::Stream(stream),
             (None, Some(later)) => {

@@ -1,6 +1,7 @@
 """A server of HTTP/3 by aioquic, that does what paths ask for: hello, size/N, echo (body and trailers), slow, early (an
-answer before the body), hints (103), leave (GOAWAY), refused (once), reset, half, and answers that are none. Arguments:
-certificate, key, a file for its log, port or 0, how many requests it takes at a time."""
+answer before the body), hints (103), leave (GOAWAY), refused (once), reset, half, hold/SECONDS, and answers that are none.
+Arguments: certificate, key, a file for its log, port or 0, how many requests it takes on a connection: at first, more as
+aioquic likes; with = in front as many at a time, and never more."""
 
 import asyncio
 import sys
@@ -21,9 +22,20 @@ refused = 0
 class Server(QuicConnectionProtocol):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self._quic._local_max_streams_bidi.value = int(STREAMS)
+        self.answered = 0
+        if STREAMS.startswith("="):
+            self.limit_strictly(int(STREAMS[1:]))
+        else:
+            self._quic._local_max_streams_bidi.value = int(STREAMS)
         self.http = None
         self.paths, self.trailers, self.taken, self.leaving = {}, {}, 0, None
+
+    def limit_strictly(self, count):
+        streams = self._quic._local_max_streams_bidi
+        streams.sent = count
+        # aioquic would raise it by itself.
+        exact = {"value": property(lambda limit: count + self.answered, lambda limit, value: None)}
+        streams.__class__ = type("Exact", (type(streams),), exact)
 
     def quic_event_received(self, event):
         if isinstance(event, HandshakeCompleted):
@@ -69,6 +81,8 @@ class Server(QuicConnectionProtocol):
         self.taken += 1
         if path.startswith("/slow"):
             await asyncio.sleep(0.5)
+        if path.startswith("/hold/"):
+            await asyncio.sleep(float(path[6:]))
         if path.startswith("/leave") and self.leaving is None and self.taken >= 6:
             # This one is answered and no other, whatever has come; the connection ends soon.
             self.leaving = stream + 4
@@ -129,6 +143,7 @@ class Server(QuicConnectionProtocol):
             if path == "/who":
                 said = fields[b":authority"] + b" " + fields.get(b"x-forwarded-proto", b"?")
             self.http.send_data(stream, said, end_stream=True)
+        self.answered += 1
         self.transmit()
 
 

@@ -5,6 +5,7 @@ mod behind;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use behind::{Site, before, certificate, content, folder, python};
@@ -19,7 +20,7 @@ struct Origin {
 }
 
 impl Origin {
-    fn start(dir: &Path, streams: usize) -> Self {
+    fn start(dir: &Path, streams: impl ToString) -> Self {
         certificate(dir, "origin", &["origin.example"]);
         let mut origin = Self { dir: dir.to_owned(), port: 0, process: None };
         origin.run(streams);
@@ -27,7 +28,7 @@ impl Origin {
     }
 
     /// Runs at the port that it had before, if it had one.
-    fn run(&mut self, streams: usize) {
+    fn run(&mut self, streams: impl ToString) {
         let mut command = python();
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/h3_server.py"));
         command.args(["origin.pem", "origin.key", "h3.log"]).current_dir(&self.dir);
@@ -58,7 +59,7 @@ impl Origin {
     }
 }
 
-fn start(streams: usize, more: &str) -> (Site, Origin) {
+fn start(streams: impl ToString, more: &str) -> (Site, Origin) {
     let dir: TempDir = folder();
     let origin = Origin::start(dir.path(), streams);
     let file = origin.file(more);
@@ -244,4 +245,111 @@ fn health_checks_go_over_http3() {
     assert_ne!(site.get(&["--max-time", "30", &site.url("/b")]).0, "200");
     origin.run(100);
     until("health", || site.get(&[&site.url("/c")]).0 == "200");
+}
+
+/// Connections that the gateway has to a server.
+const MAX_SHARED: usize = 8;
+
+/// A request, whose status is waited for elsewhere.
+fn ask(site: &Site, path: &str) -> Child {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--http1.1", "--cacert", "cert.pem", "--max-time", "30"]);
+    command.args(["-o", "/dev/null", "-w", "%{http_code}", &site.url(path)]);
+    command.stdout(Stdio::piped()).current_dir(site.dir.path()).spawn().unwrap()
+}
+
+/// As many requests as there may be streams, where the server allows one on each connection.
+fn hold(site: &Site, origin: &Origin, path: &str) -> Vec<Child> {
+    let hold = |before| {
+        let child = ask(site, path);
+        until("a request", || origin.log().matches(path).count() > before);
+        child
+    };
+    (0..MAX_SHARED).map(hold).collect()
+}
+
+/// The value of a counter of the only server.
+fn counter(site: &Site, name: &str) -> u64 {
+    let url = "http://localhost/metrics";
+    let text = site.curl(&["--unix-socket", "metrics.sock", url]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    let name = format!("quicket_gateway_{name}{{origin=\"app\",server=\"h3");
+    let line = text.lines().find(|line| line.starts_with(&name));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// What has the counters told, in a folder.
+fn counted(dir: &Path) -> String {
+    format!("[metrics]\nlisten = \"unix:{}\"\n", dir.join("metrics.sock").display())
+}
+
+/// RFC 9000, Section 4.6: all streams of all connections are taken.
+#[test]
+fn a_server_that_is_busy_and_answers_is_no_failure() {
+    let dir: TempDir = folder();
+    let origin = Origin::start(dir.path(), "=1");
+    // One failure, or one bad check, would leave the server out.
+    let file = origin.file(
+        "max_failures = 1\npause_ms = 60000\nconnect_timeout_ms = 2000\n\
+         health_check = { path = \"/health\", interval_ms = 50, timeout_ms = 300, \
+         unhealthy_after = 1, healthy_after = 1 }\n",
+    );
+    let file = file + &counted(dir.path());
+    let site = Site::start(dir, &file);
+    let held = hold(&site, &origin, "/hold/8");
+    let begun = Instant::now();
+    assert_eq!(site.get(&[&site.url("/a")]).0, "503");
+    let took = begun.elapsed().as_millis();
+    assert!((1900..6000).contains(&took), "as long as a connection may take: {took} ms");
+    let record = site.records(1).remove(0);
+    assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
+    let detail = record["detail"].as_str().unwrap();
+    assert!(detail.ends_with("it allows no more requests at the moment"), "{detail}");
+    let counters = ["origin_busy_total", "origin_failures_total"].map(|name| counter(&site, name));
+    assert_eq!(counters, [1, 0]);
+    for child in held {
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"200");
+    }
+    assert_eq!(site.get(&[&site.url("/after")]).0, "200");
+    assert!(!origin.log().lines().any(|line| line == "/a"), "it was never asked");
+}
+
+/// The time for the answer counts from when the server is asked.
+#[test]
+fn a_request_waits_for_its_turn_and_has_all_its_time_then() {
+    let dir: TempDir = folder();
+    let origin = Origin::start(dir.path(), "=1");
+    let file = origin.file(
+        "max_failures = 1\nretries = 0\nconnect_timeout_ms = 15000\nanswer_timeout_ms = 4500\n",
+    );
+    let site = Site::start(dir, &file);
+    // The last of those who wait has both times together, which is more than an answer may take.
+    let held = hold(&site, &origin, "/hold/3.0");
+    let waiting: Vec<Child> = (0..MAX_SHARED).map(|_| ask(&site, "/hold/2.5")).collect();
+    for child in held.into_iter().chain(waiting) {
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"200");
+    }
+    assert!(origin.connections() <= MAX_SHARED);
+}
+
+/// One that is gone says as little as one that is busy.
+#[test]
+fn a_server_that_is_gone_while_requests_wait_is_a_failure() {
+    let dir: TempDir = folder();
+    let mut origin = Origin::start(dir.path(), "=1");
+    let file =
+        origin.file("max_failures = 1000\nconnect_timeout_ms = 15000\n") + &counted(dir.path());
+    let site = Site::start(dir, &file);
+    let held = hold(&site, &origin, "/silent");
+    let mut waiting: Vec<Child> = (0..MAX_SHARED).map(|_| ask(&site, "/waits")).collect();
+    // Whoever comes later fails as well, so that nothing depends on how long this is.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(waiting.iter_mut().all(|child| child.try_wait().unwrap().is_none()));
+    origin.kill();
+    for child in held.into_iter().chain(waiting) {
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"502");
+    }
+    assert_eq!(counter(&site, "origin_busy_total"), 0);
+    assert!(counter(&site, "origin_failures_total") >= MAX_SHARED as u64);
 }

@@ -335,3 +335,32 @@ fn a_tunnel_to_a_server_of_http3_ends_when_it_is_idle() {
         until("the server hears of it", || log(&site).matches("StreamReset 0x10c").count() > count);
     }
 }
+
+/// RFC 9220, Section 3: a stream of the client that is reset is what RST is to TCP, in both directions.
+#[test]
+fn what_breaks_off_on_one_side_breaks_off_on_the_other() {
+    let dir = folder();
+    let (server, port) =
+        Process::start(script("websocket_raw_server.py").arg(dir.path().join("raw.log")));
+    let rest = format!(
+        "[origin.app]\nservers = [\"http://127.0.0.1:{port}\"]\n[[site]]\nnames = [\"*\"]\n\
+         [[site.route]]\norigin = \"app\"\n"
+    );
+    let (_server, site) = (server, Site::start(dir, &rest));
+    let log = || fs::read_to_string(site.path("raw.log")).unwrap_or_default();
+    // H3_REQUEST_CANCELLED, and no orderly end.
+    for (task, said, heard) in [
+        ("rst", "hello\nreset 0x10c", ""),
+        ("abort", "hello\nreset 0x10c", "RST\n"),
+        ("leave", "hello\nended", "RST\nFIN\n"),
+    ] {
+        let output = client(&site, &["3", task]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), said, "{task}: {output:?}");
+        until("the server hears of it", || log() == heard);
+    }
+    // Of a client that reads no more it is heard with what it does not read.
+    let (_server, site) = echo("");
+    let output = client(&site, &["3", "stop"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "/echo chat\nreset 0x10c", "{output:?}");
+}

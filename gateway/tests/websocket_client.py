@@ -1,5 +1,6 @@
-"""A WebSocket client. Arguments: port, certificate, version of HTTP, what to do (echo, status, refused, reset, idle),
-`tell` to say a line once it is connected. The frames of HTTP/2 and HTTP/3 are those of websockets, too."""
+"""A WebSocket client. Arguments: port, certificate, version of HTTP, what to do (echo, status, refused, reset, idle; over
+HTTP/3 rst: says something, and how its stream has ended; abort, stop, leave: resets its stream, has the server send no more
+on it or ends it once it has heard something), `tell` to say a line once it is connected. The frames of HTTP/2 and HTTP/3 are those of websockets, too."""
 
 import asyncio
 import ssl
@@ -14,13 +15,15 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import StreamReset
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
 PORT, CERTIFICATE, VERSION, TASK = int(sys.argv[1]), *sys.argv[2:5]
-PATH = f"/{TASK}" if TASK in ("refused", "reset") else "/echo"
+PATH = f"/{TASK}" if TASK in ("refused", "reset", "rst") else "/echo"
+CANCELLED = 0x10C
 LARGE = bytes(range(256)) * 4096
 FIELDS = [
     (":method", "CONNECT"),
@@ -40,6 +43,7 @@ class Stream:
         self.send_bytes = send
         self.status = asyncio.get_running_loop().create_future()
         self.messages = asyncio.Queue()
+        self.reset = None
         self.protocol = Protocol(CLIENT, state=OPEN, max_size=4 << 20)
 
     def headers(self, fields):
@@ -148,6 +152,9 @@ class Three(QuicConnectionProtocol):
         self.transmit()
 
     def quic_event_received(self, event):
+        if isinstance(event, StreamReset):
+            self.stream.reset = event.error_code
+            self.stream.data(b"", True)
         for event in self.h3.handle_event(event) if hasattr(self, "h3") else ():
             if isinstance(event, HeadersReceived):
                 self.stream.headers(event.headers)
@@ -207,6 +214,25 @@ async def on_stream(stream):
     await converse(stream)
 
 
+async def break_off(protocol):
+    stream, quic = protocol.stream, protocol._quic
+    print(await stream.recv(), flush=True)
+    if TASK == "rst":
+        await stream.send("now")
+    elif TASK == "abort":
+        quic.reset_stream(protocol.id, CANCELLED)
+    elif TASK == "stop":
+        quic.stop_stream(protocol.id, CANCELLED)
+        # It is heard of with what the server says next.
+        await stream.send("say something")
+    else:
+        quic.send_stream_data(protocol.id, b"", end_stream=True)
+    protocol.transmit()
+    while await stream.messages.get() is not None:
+        pass
+    print("ended" if stream.reset is None else f"reset {stream.reset:#x}")
+
+
 async def main():
     if VERSION == "1":
         uri = f"wss://localhost:{PORT}{PATH}"
@@ -223,6 +249,8 @@ async def main():
     where = {"configuration": configuration, "create_protocol": Three}
     async with quic_connect("127.0.0.1", PORT, **where) as protocol:
         protocol.open()
+        if TASK in ("rst", "abort", "stop", "leave"):
+            return await break_off(protocol)
         await on_stream(protocol.stream)
 
 

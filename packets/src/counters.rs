@@ -35,7 +35,8 @@ pub enum Reason {
     Full,
     /// It is longer than the slots of the port that it was for, or that port has left a wrong slot.
     Slot,
-    /// An error of ICMP that quotes a packet of the port, beyond those that are copied to it in a second.
+    /// An error of ICMP that quotes a packet of the port, beyond those of one device that are copied to it in a second; of a device,
+    /// beyond those that are copied from it to all ports.
     Icmp,
 }
 
@@ -97,8 +98,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// How many were dropped for a reason: of those that the port has sent; with [`Reason::Full`],
-    /// [`Reason::Slot`] and [`Reason::Icmp`], of those that were for it.
+    /// How many were dropped for a reason: of those that the port has sent, or that have come by the device; with
+    /// [`Reason::Full`], [`Reason::Slot`] and [`Reason::Icmp`], of those that were for the port.
     #[must_use]
     pub fn dropped(&self, reason: Reason) -> u64 {
         self.dropped[reason as usize]

@@ -1,6 +1,8 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
 mod errors;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 
 use std::io;
 use std::ops::Range;
@@ -16,9 +18,9 @@ use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
 use crate::watch;
-use errors::Allowance;
+use errors::Shares;
 
-pub use errors::ERRORS_PER_SECOND;
+pub use errors::{ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE};
 
 /// Turns without frames after which a port is not looked at any more until it rings.
 pub const IDLE_TURNS: u32 = 2000;
@@ -41,8 +43,8 @@ struct Port {
     counters: Counters,
     /// The port that is shown what this one sends and what comes for it.
     watcher: Option<Owner>,
-    /// What it may hear of ICMP.
-    errors: Allowance,
+    /// What it has heard of ICMP, of each device.
+    errors: Shares,
 }
 
 impl Port {
@@ -113,6 +115,8 @@ pub struct Forwarder {
     shown: Box<[u8]>,
     /// Where frames come from and go to that are nobody's here.
     network: Network,
+    /// What each device has had copied of ICMP, to all ports.
+    errors: Shares,
     /// Counters of ports that have gone.
     gone: Counters,
 }
@@ -130,6 +134,7 @@ impl Forwarder {
             batch: Batch::new(),
             shown: vec![0; MAX_SLOT as usize].into(),
             network: Network::new(),
+            errors: Shares::default(),
             gone: Counters::default(),
         }
     }
@@ -172,7 +177,7 @@ impl Forwarder {
             idle: 0,
             counters: Counters::default(),
             watcher: None,
-            errors: Allowance::default(),
+            errors: Shares::default(),
         };
         match self.ports.get_mut(number) {
             Some(place) => *place = Some(port),

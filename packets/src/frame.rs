@@ -63,8 +63,8 @@ pub fn tuples(frame: &[u8]) -> Result<(Tuple, Tuple), Reason> {
 pub(crate) fn check(frame: &[u8]) -> Result<Ends, Reason> {
     let kind = frame.get(12..ETHERNET_LEN).ok_or(Reason::Length)?;
     match u16::from_be_bytes([kind[0], kind[1]]) {
-        IPV4 => v4(&frame[ETHERNET_LEN..], frame.len()),
-        IPV6 => v6(&frame[ETHERNET_LEN..], frame.len()),
+        IPV4 => v4(&frame[ETHERNET_LEN..]),
+        IPV6 => v6(&frame[ETHERNET_LEN..]),
         VLAN | SERVICE_VLAN => tagged(frame),
         _ => Err(Reason::NotIp),
     }
@@ -99,8 +99,8 @@ fn tagged(frame: &[u8]) -> Result<Ends, Reason> {
         }
         let (kind, packet) = behind.split_first_chunk::<2>().ok_or(Reason::Length)?;
         match u16::from_be_bytes(*kind) {
-            IPV4 => return v4(packet, frame.len()),
-            IPV6 => return v6(packet, frame.len()),
+            IPV4 => return v4(packet),
+            IPV6 => return v6(packet),
             VLAN | SERVICE_VLAN => rest = behind,
             _ => return Err(Reason::NotIp),
         }
@@ -108,23 +108,24 @@ fn tagged(frame: &[u8]) -> Result<Ends, Reason> {
     Err(Reason::Vlan)
 }
 
-/// What is behind a packet may only be what pads a short frame.
+/// What is behind a packet may only be what pads a short frame. Tags may have come later than that (IEEE 802.1Q): they do not
+/// count.
 #[inline]
-fn cut(packet: &[u8], len: usize, frame: usize) -> Result<&[u8], Reason> {
-    if packet.len() != len && (packet.len() < len || frame > MIN_FRAME) {
+fn cut(packet: &[u8], len: usize) -> Result<&[u8], Reason> {
+    if packet.len() != len && (packet.len() < len || packet.len() > MIN_FRAME - ETHERNET_LEN) {
         return Err(Reason::Length);
     }
     packet.get(..len).ok_or(Reason::Length)
 }
 
 #[inline(always)]
-fn v4(packet: &[u8], frame: usize) -> Result<Ends, Reason> {
+fn v4(packet: &[u8]) -> Result<Ends, Reason> {
     let header = packet.first_chunk::<20>().ok_or(Reason::Length)?;
     if header[0] >> 4 != 4 {
         return Err(Reason::Headers);
     }
     let header_len = usize::from(header[0] & 0xf) * 4;
-    let packet = cut(packet, usize::from(u16::from_be_bytes([header[2], header[3]])), frame)?;
+    let packet = cut(packet, usize::from(u16::from_be_bytes([header[2], header[3]])))?;
     // Options lie between both.
     let (head, payload) = match header_len {
         20.. if header_len <= packet.len() => packet.split_at(header_len),
@@ -179,13 +180,13 @@ fn check_options(mut options: &[u8]) -> Result<(), Reason> {
 }
 
 #[inline]
-fn v6(packet: &[u8], frame: usize) -> Result<Ends, Reason> {
+fn v6(packet: &[u8]) -> Result<Ends, Reason> {
     let header = packet.first_chunk::<40>().ok_or(Reason::Length)?;
     if header[0] >> 4 != 6 {
         return Err(Reason::Headers);
     }
     let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let packet = cut(packet, 40 + len, frame)?;
+    let packet = cut(packet, 40 + len)?;
     let (protocol, payload) = match header[6] {
         TCP | UDP => (header[6], &packet[40..]),
         first => step_over(first, &packet[40..])?,

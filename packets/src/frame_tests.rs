@@ -117,6 +117,16 @@ fn what_is_no_ip_without_a_vlan_is_refused() {
     assert_eq!(tagged(&[[0x81, 0, 0, 5]]), Err(Reason::Vlan));
     assert_eq!(tagged(&[[0x81, 0, 0, 0], [0x81, 0, 1, 0]]), Err(Reason::Vlan));
     assert_eq!(tagged(&[[0x81, 0, 0, 0]; 3]), Err(Reason::Vlan));
+    // A short frame is padded to 60 octets before or after tags come, and no further.
+    let short = frame("192.0.2.1:1", "192.0.2.2:2", b"x");
+    for (tags, most) in [(0, 60), (1, 64), (2, 68)] {
+        for len in 58 + 4 * tags..80 {
+            let mut tagged = short[..43].to_vec();
+            (0..tags).for_each(|_| drop(tagged.splice(12..12, [0x81, 0, 0, 0])));
+            tagged.resize(len, 0);
+            assert_eq!(ends(&tagged).is_ok(), len <= most, "{tags} tags, {len} octets");
+        }
+    }
     // What says that it is one version and is the other.
     assert_eq!(ends(&changed(v4_frame(), 12, &[0x86, 0xdd])), Err(Reason::Headers));
     assert_eq!(ends(&changed(v6_frame(), 12, &[8, 0])), Err(Reason::Headers));

@@ -179,4 +179,4 @@ fn quoted(is_v4: bool, packet: &[u8]) -> Result<(Ends, &[u8]), Reason> {
 
 #[cfg(test)]
 #[path = "icmp_tests.rs"]
-mod tests;
+pub(crate) mod tests;

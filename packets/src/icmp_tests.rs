@@ -18,7 +18,7 @@ fn sent(at: usize, len: usize) -> Vec<u8> {
 }
 
 /// A frame with a message of ICMP.
-fn message(at: usize, head: [u8; 8], quoted: &[u8], to: &str) -> Vec<u8> {
+pub(crate) fn message(at: usize, head: [u8; 8], quoted: &[u8], to: &str) -> Vec<u8> {
     let [router, to]: [IpAddr; 2] = [ROUTERS[at], to].map(|text| text.parse().unwrap());
     let mut icmp = [&head[..], quoted].concat();
     icmp[2..4].fill(0);

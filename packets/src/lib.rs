@@ -18,6 +18,8 @@ pub mod device;
 mod evidence;
 mod forwarder;
 mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod icmp;
 mod local;
 pub mod pcap;
@@ -33,7 +35,7 @@ mod watch;
 
 pub use batch::BATCH;
 pub use counters::{Counters, REASONS, Reason};
-pub use forwarder::{ERRORS_PER_SECOND, Forwarder, IDLE_TURNS};
+pub use forwarder::{ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE, Forwarder, IDLE_TURNS};
 pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, packet, tuples};
 pub use queue::Queue;
 pub use queues::MAX_QUEUES;

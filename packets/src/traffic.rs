@@ -36,7 +36,8 @@ pub const fn shortest(address: SocketAddr) -> usize {
 }
 
 const fn check(number: u64, flow: u32) -> u64 {
-    (number ^ (flow as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    // All bits of both are in it.
+    (number ^ (flow as u64).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The flow and the number that are in a frame's data, if it is as a generator has written it.
@@ -72,6 +73,18 @@ impl Generator {
         Some(Self { template, headers, sum, flow, next: 0 })
     }
 
+    /// The same, whose next frame has that number.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn at(
+        flow: u32,
+        number: u64,
+        from: SocketAddr,
+        to: SocketAddr,
+        len: usize,
+    ) -> Option<Self> {
+        Some(Self { next: number, ..Self::new(flow, from, to, len)? })
+    }
+
     /// Writes the next frame. Returns its length; none if the slot is shorter.
     #[inline]
     pub fn write(&mut self, slot: &mut [u8]) -> Option<usize> {
@@ -89,7 +102,7 @@ impl Generator {
         };
         *rest.first_chunk_mut()? = data;
         *head.last_chunk_mut()? = checksum.to_be_bytes();
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         Some(self.template.len())
     }
 
@@ -141,8 +154,10 @@ impl Sink {
         if !is_whole || number < *expected {
             return None;
         }
-        self.lost += number - *expected;
-        *expected = number + 1;
+        // Whoever sends may write any number.
+        let next = number.checked_add(1)?;
+        self.lost = self.lost.saturating_add(number - *expected);
+        *expected = next;
         self.received += 1;
         Some(())
     }
@@ -230,6 +245,22 @@ mod tests {
                 sink.read(&frames[0]);
                 sink.read(&[]);
                 assert_eq!((sink.received, sink.lost, sink.wrong), (110, 10, 6));
+                // Of another flow that differs in its highest bit; and numbers that have no successor, or leave much out.
+                let mut last = Generator::at(3, u64::MAX, from, to, len).unwrap();
+                last.write(&mut frames[0]).unwrap();
+                sink.read(&frames[0]);
+                last.write(&mut frames[0]).unwrap();
+                let at = headers(to) + 11;
+                frames[0][at] ^= 0x80;
+                sink.read(&frames[0]);
+                assert_eq!((sink.received, sink.lost, sink.wrong), (110, 10, 8));
+                for flow in [2, 3] {
+                    let far = u64::MAX - 1;
+                    let mut far = Generator::at(flow, far, from, to, len).unwrap();
+                    far.write(&mut frames[0]).unwrap();
+                    sink.read(&frames[0]);
+                }
+                assert_eq!((sink.received, sink.lost, sink.wrong), (112, u64::MAX, 8));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{PATIENCE, Stack, Switch, layout, see, tuple};
+use common::{Liar, PATIENCE, Stack, Switch, layout, see, tuple};
 use quicket_packets::client::Port;
 use quicket_packets::{Layout, MAX_QUEUES, Queue, Reason, compose};
 
@@ -202,4 +202,127 @@ fn queues_are_charged_and_come_before_tuples() {
     let _queue = port.add_queue(large).unwrap();
     let error = port.add_queue(large).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+}
+
+/// Whoever asks for more than there may be, for such as cannot be, or without a port, hears why and keeps what he has.
+#[test]
+fn queues_that_may_not_be_are_refused_and_those_that_are_go_on() {
+    let switch = Switch::start();
+    let request = |sizes: [u32; 3]| {
+        let sizes = sizes.into_iter().flat_map(u32::to_ne_bytes);
+        std::iter::once(9).chain(sizes).collect::<Vec<u8>>()
+    };
+    let liar = Liar::open(&switch.path);
+    let mut kept = Vec::new();
+    for _ in 1..MAX_QUEUES {
+        for wrong in [[0; 3], [u32::MAX; 3], [15, 16, 128], [16, 8192, 128], [16, 16, 100]] {
+            let (answer, descriptors) = common::ask(&liar.control, &request(wrong), None);
+            assert_eq!((answer[0], descriptors.len()), (1, 0), "{wrong:?}");
+        }
+        let (answer, descriptors) = common::ask(&liar.control, &request([16, 16, 128]), None);
+        assert_eq!((&answer[..], descriptors.len()), (&[0][..], 2));
+        kept.extend(descriptors);
+    }
+    for _ in 0..100 {
+        let (answer, descriptors) = common::ask(&liar.control, &request([16, 16, 128]), None);
+        assert_eq!((answer[0], descriptors.len()), (1, 0));
+        assert_eq!(answer[1..5], rustix::io::Errno::DQUOT.raw_os_error().to_ne_bytes());
+    }
+    // It is still there, and what comes for it is spread.
+    let (mut sender, mine) = (switch.stack("127.0.0.1"), liar.register());
+    sender.send(mine, b"here");
+    sender.until(|counters| counters.sent == 1);
+}
+
+/// One that has queues added sends and receives before and after, with others' frames on their way all the while.
+#[test]
+fn queues_are_added_while_frames_are_under_way() {
+    const MORE: usize = 6;
+    let switch = Switch::start();
+    let (mut server, mut sender) = (switch.open(), switch.stack("127.0.0.1"));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let tuple = server.register(&socket).unwrap();
+    let here = SocketAddr::from((tuple.address, tuple.port));
+    let sources: Vec<SocketAddr> = std::iter::once(sender.address)
+        .chain((0..15).map(|_| {
+            let tuple = sender.port.register(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+            (tuple.address, tuple.port).into()
+        }))
+        .collect();
+    let is_over = AtomicU64::new(0);
+    let mut queues: Vec<Queue> = Vec::new();
+    // The last number of each flow, and which queue had it since there are so many.
+    let mut last = HashMap::<u16, u64>::new();
+    let mut came = 0;
+    let mut take = |server: &mut Port, queues: &mut [Queue], of: &mut HashMap<u16, usize>| {
+        let all = std::iter::once(server.queue()).chain(queues.iter_mut());
+        for (n, queue) in all.enumerate() {
+            let read = |frame: &[u8]| {
+                let (port, number) = read(frame);
+                if let Some(before) = last.insert(port, number) {
+                    assert!(number > before, "a flow keeps its order, and nothing comes twice");
+                }
+                let queue = *of.entry(port).or_insert(n);
+                assert_eq!(queue, n, "a flow has one queue as long as there are so many");
+                came += 1;
+            };
+            queue.receive(u32::MAX, read).unwrap();
+        }
+        came
+    };
+    let (mut sender, sent) = std::thread::scope(|scope| {
+        let is_over = &is_over;
+        let sending = scope.spawn(move || {
+            let (mut number, mut sent) = (0_u64, 0);
+            while is_over.load(Ordering::Relaxed) == 0 {
+                let mut all = sources.iter();
+                let write =
+                    |slot: &mut [u8]| compose::udp(slot, *all.next()?, here, &number.to_ne_bytes());
+                assert!(sender.port.wait_for_room(Some(PATIENCE)).unwrap());
+                sent += u64::from(sender.port.send(write).unwrap());
+                number += 1;
+            }
+            (sender, sent)
+        });
+        // Ended also when something fails.
+        let end = End(is_over);
+        for n in 0..=MORE {
+            let begun = std::time::Instant::now();
+            let mut of = HashMap::new();
+            let before = take(&mut server, &mut queues, &mut HashMap::new());
+            while take(&mut server, &mut queues, &mut of) < before + 500 {
+                assert!(begun.elapsed() < PATIENCE, "nothing comes with {n} more queues");
+            }
+            let busy: std::collections::HashSet<_> = of.values().collect();
+            assert!(n < 3 || busy.len() > 1, "all flows of {} come to one queue", of.len());
+            if n < MORE {
+                let refused = server.add_queue(layout()).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+                server.remove(tuple).unwrap();
+                // What was on its way to the queues of before is taken first.
+                take(&mut server, &mut queues, &mut HashMap::new());
+                queues.push(server.add_queue(layout()).unwrap());
+                // The switch gives the socket up after it has answered; this process has one, too.
+                server.register(&socket).unwrap();
+            }
+        }
+        drop(end);
+        sending.join().unwrap()
+    });
+    // All that was sent has come, or was counted.
+    sender.until(|theirs| {
+        let ours = server.counters().unwrap();
+        let dropped = ours.dropped(Reason::Full) + theirs.dropped(Reason::Destination);
+        theirs.sent == ours.received && theirs.sent + dropped == sent
+    });
+    let all = take(&mut server, &mut queues, &mut HashMap::new());
+    assert_eq!(all, server.counters().unwrap().received);
+}
+
+struct End<'a>(&'a AtomicU64);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
 }

@@ -496,6 +496,10 @@ impl Connections {
     }
 }
 
+#[cfg(any(test, feature = "fuzz"))]
+#[path = "connections_fuzz.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 #[path = "connections_tests.rs"]
 mod tests;

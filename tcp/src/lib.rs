@@ -26,8 +26,9 @@
 
 mod connection;
 mod connections;
-
 mod device;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod isn;
 mod listener;
 mod listening;

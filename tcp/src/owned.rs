@@ -94,6 +94,11 @@ impl Owned {
         std::mem::take(&mut self.surplus)
     }
 
+    /// What could not be given back now.
+    pub(crate) fn return_surplus(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.surplus.extend(addresses);
+    }
+
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.surplus.is_empty()
     }

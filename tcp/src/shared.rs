@@ -26,7 +26,7 @@ const LINGER: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Asked before the core is locked, never after.
+    /// Asked before the core is locked, never after. Whoever waits for its answer has it; the thread does not wait, for either.
     registrar: Mutex<Registrar>,
     bell: Bell,
     /// Readable when the thread is to wake up (eventfd).
@@ -182,13 +182,34 @@ impl Shared {
         })
     }
 
-    /// Gives the system back what nobody uses any more.
+    /// Gives the system back what nobody uses any more, and waits until the switch has done so.
     fn give_back(&self, registrar: &mut Registrar) {
+        // What the thread has asked for is done then, too.
+        if let Err(error) = registrar.settle() {
+            log::debug!("addresses are not given back: {error}");
+        }
         let surplus = self.lock().take_surplus();
         for address in surplus {
-            let tuple = Tuple { address: address.ip(), protocol: TCP, port: address.port() };
+            let tuple = tuple(address);
             if let Err(error) = registrar.remove(tuple) {
                 log::debug!("{tuple} is not given back: {error}");
+            }
+        }
+    }
+
+    /// The same without waiting, by the thread, for whom all connections would wait. What the switch does not take now is given
+    /// back later.
+    fn start_giving_back(&self, registrar: &mut Registrar) {
+        let mut surplus = self.lock().take_surplus().into_iter();
+        while let Some(address) = surplus.next() {
+            let tuple = tuple(address);
+            match registrar.start_removal(tuple) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let rest = std::iter::once(address).chain(surplus);
+                    return self.lock().connections.owned.return_surplus(rest);
+                }
+                Err(error) => log::debug!("{tuple} is not given back: {error}"),
             }
         }
     }
@@ -229,7 +250,7 @@ impl Shared {
             woken.into_iter().for_each(Wake::wake);
             // Who registers something meanwhile does that, too.
             if has_surplus && let Ok(mut registrar) = self.registrar.try_lock() {
-                self.give_back(&mut registrar);
+                self.start_giving_back(&mut registrar);
             }
             if let Some(time) = sleep {
                 // What is not given back yet is so soon.
@@ -298,6 +319,11 @@ fn plain(address: SocketAddr) -> io::Result<SocketAddr> {
         }
     }
     Ok((address.ip(), address.port()).into())
+}
+
+/// An address as the switch knows it.
+const fn tuple(address: SocketAddr) -> Tuple {
+    Tuple { address: address.ip(), protocol: TCP, port: address.port() }
 }
 
 /// The address from which the system would send.

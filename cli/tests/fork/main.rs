@@ -229,6 +229,25 @@ fn children_of_a_program_that_has_its_address_to_itself_accept_too() {
     }
 }
 
+/// The parent is asked on another thread than the child's.
+#[test]
+fn a_child_that_does_not_wait_is_not_held_up_by_a_parent_that_stands_still() {
+    for way in [Way::Run, Way::Linked] {
+        let switch = Switch::new();
+        let late = switch.dir.path().join("late");
+        let mut command = switch.alone(way, 1, "wait");
+        command.env("LATE", &late).env("POLLS", "");
+        let server = Server::start(command, 1);
+        let parent = server.process.id().into();
+        signal(parent, "-STOP");
+        fs::write(&late, "").unwrap();
+        let line = server.line();
+        signal(parent, "-CONT");
+        assert_eq!(line, format!("AGAIN {}", server.children[0]), "{way:?}");
+        assert_eq!(ask(&connect(server.at), "polled").unwrap(), server.children[0]);
+    }
+}
+
 /// Nobody reads the socket any more, which the children have.
 #[test]
 fn children_of_a_program_that_had_its_address_to_itself_and_went_accept_too() {

@@ -69,7 +69,7 @@ impl Switch {
         command.env("QUICKET_SWITCH", &self.name).env("QUICKET_SWITCH_PROGRAM", QUICKET);
         command.env("KEY", file("key")).env("CERTIFICATE", file("certificate"));
         command.env("XDG_CACHE_HOME", cache()).env("XDG_DATA_HOME", self.dir.path());
-        command.env_remove("QUICKET_SWITCH_LISTENERS").env_remove("LATE");
+        command.env_remove("QUICKET_SWITCH_LISTENERS").env_remove("LATE").env_remove("POLLS");
         command
     }
 

@@ -8,13 +8,15 @@
  * Then the parent waits for its children, closes the listener and waits, exits, or serves a client that it has
  * accepted before it forks. It says READY with its
  * address, and children CHILD with their process. Where the environment names a file as LATE, a child accepts
- * once that is there. SIGUSR1 has a process close the listener, and say CLOSED; a parent goes on to serve its
+ * once that is there; where it has POLLS, children poll, and do not wait in accept. SIGUSR1 has a process close the listener, and say CLOSED; a parent goes on to serve its
  * client then. All end with their input.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -151,15 +153,35 @@ static void close_and_stay(int fd)
 		pause();
 }
 
+/* Never waits in accept, and tells when it would have had to for the first time. */
+static int accept_by_polling(int fd)
+{
+	struct pollfd polled = { .fd = fd, .events = POLLIN };
+	static int told;
+	if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+		fail("fcntl");
+	for (;;) {
+		int connection = accept(fd, NULL, NULL);
+		if (connection >= 0 || errno != EAGAIN)
+			return connection;
+		if (!told)
+			printf("AGAIN %d\n", (int)getpid());
+		told = 1;
+		if (poll(&polled, 1, -1) < 0)
+			return -1;
+	}
+}
+
 static void work(int fd)
 {
+	int polls = getenv("POLLS") != NULL;
 	const char *late = getenv("LATE");
 	end_with_the_input();
 	printf("CHILD %d\n", (int)getpid());
 	while (late != NULL && access(late, F_OK) != 0 && !closes)
 		usleep(2000);
 	for (;;) {
-		int connection = closes ? -1 : accept(fd, NULL, NULL);
+		int connection = closes ? -1 : polls ? accept_by_polling(fd) : accept(fd, NULL, NULL);
 		if (connection < 0 && (closes || errno == EINTR))
 			close_and_stay(fd);
 		if (connection < 0)

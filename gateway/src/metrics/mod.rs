@@ -47,6 +47,7 @@ pub(crate) struct Metrics {
     sent: Family<Way, Counter>,
     refused: Family<Reason, Counter>,
     origin_failures: Family<Server, Counter>,
+    origin_busy: Family<Server, Counter>,
     /// The servers of the file, which alone are counted: requests under way may still ask others.
     servers: Mutex<HashSet<Server>>,
     retries: Counter,
@@ -176,6 +177,7 @@ impl Metrics {
             sent: add(all, "response_bytes", "Bytes of answers' bodies"),
             refused: add(all, "refused", "Requests and connections that were refused"),
             origin_failures: add(all, "origin_failures", "Requests that a server did not answer"),
+            origin_busy: add(all, "origin_busy", "Requests that a server had no room for"),
             servers: Mutex::default(),
             retries: add(all, "retries", "Requests that another server was asked again"),
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),
@@ -251,19 +253,30 @@ impl Metrics {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         for gone in servers.difference(&next) {
             self.origin_failures.remove(gone);
+            self.origin_busy.remove(gone);
         }
         for server in &next {
             drop(self.origin_failures.get_or_create(server));
+            drop(self.origin_busy.get_or_create(server));
         }
         *servers = next;
     }
 
     pub(crate) fn origin_failed(&self, origin: &str, server: Option<&str>) {
+        self.count_at(&self.origin_failures, origin, server);
+    }
+
+    /// A server had no room for a request, which is no failure of its.
+    pub(crate) fn origin_busy(&self, origin: &str, server: Option<&str>) {
+        self.count_at(&self.origin_busy, origin, server);
+    }
+
+    fn count_at(&self, family: &Family<Server, Counter>, origin: &str, server: Option<&str>) {
         let server = server.unwrap_or(NO_SERVER).to_owned();
         let server = Server { origin: origin.to_owned(), server };
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if servers.contains(&server) {
-            self.origin_failures.get_or_create(&server).inc();
+            family.get_or_create(&server).inc();
         }
     }
 

@@ -13,10 +13,12 @@ use quicket::tokio::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::names::Names;
 use super::place::{At, Place, Protocol};
 use super::tls::Tls;
+use crate::tunnel::Abort;
 
 /// How a server is reached.
 #[derive(Debug)]
@@ -40,16 +42,55 @@ pub(super) struct Dialed {
 }
 
 /// A connection of any kind.
-pub(super) struct Link(Box<dyn Stream>);
+pub(super) struct Link {
+    stream: Box<dyn Stream>,
+    abort: Abort,
+}
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Its end is to be a reset, where it can be.
+    fn reset(&self) {}
+}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl Stream for UnixStream {}
+
+impl Stream for TcpStream {
+    fn reset(&self) {
+        // Of one that has ended there is nothing to be reset.
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl Stream for TlsStream<TcpStream> {
+    fn reset(&self) {
+        self.get_ref().0.reset();
+    }
+}
 
 #[cfg(test)]
+impl Stream for tokio::io::DuplexStream {}
+
 impl Link {
-    pub(super) fn of(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self(Box::new(stream))
+    fn new(stream: impl Stream + 'static) -> Self {
+        Self { stream: Box::new(stream), abort: Abort::default() }
+    }
+
+    /// Has it end with a reset.
+    pub(super) fn abort(&self) -> Abort {
+        self.abort.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(stream: tokio::io::DuplexStream) -> Self {
+        Self::new(stream)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.abort.is_set() {
+            self.stream.reset();
+        }
     }
 }
 
@@ -95,13 +136,13 @@ impl Dialer {
             let At::Unix(path) = &self.place.at else {
                 return Err(io::Error::other("a host without a name"));
             };
-            return plain(Link(Box::new(UnixStream::connect(path).await?)), None);
+            return plain(Link::new(UnixStream::connect(path).await?), None);
         };
         let stream = names.connect().await?;
         stream.set_nodelay(true)?;
         let address = Some(stream.peer_addr()?);
         if !self.place.is_tls() {
-            return plain(Link(Box::new(stream)), address);
+            return plain(Link::new(stream), address);
         }
         let Some(tls) = &self.tls else {
             return Err(io::Error::other("a server over TLS without rules whom to trust"));
@@ -138,7 +179,7 @@ impl Dialer {
         let stream =
             connector.connect(name, stream).await.map_err(|error| explain(error, &said))?;
         let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok((Link(Box::new(stream)), is_two))
+        Ok((Link::new(stream), is_two))
     }
 
     /// Whether it speaks HTTP/3 and nothing else.
@@ -178,7 +219,7 @@ impl AsyncRead for Link {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
@@ -188,19 +229,19 @@ impl AsyncWrite for Link {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -208,6 +249,6 @@ impl AsyncWrite for Link {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 }

@@ -19,23 +19,38 @@ pub(crate) struct Clock(Arc<Mutex<Since>>);
 #[derive(Clone, Copy, Debug)]
 struct Since {
     last: Instant,
-    /// The next piece is the client's to send: no server is slow meanwhile.
-    is_client_due: bool,
+    /// The next piece is the client's to send, or the request waits for its turn: no server is slow meanwhile.
+    is_held: bool,
 }
 
 impl Clock {
     pub(crate) fn now() -> Self {
-        Self(Arc::new(Mutex::new(Since { last: Instant::now(), is_client_due: false })))
+        Self(Arc::new(Mutex::new(Since { last: Instant::now(), is_held: false })))
     }
 
-    /// From when on the server is waited for: now, while the client is.
+    /// From when on the server is waited for: now, while the client is, or a turn.
     pub(crate) fn last(&self) -> Instant {
         let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if since.is_client_due { Instant::now() } else { since.last }
+        if since.is_held { Instant::now() } else { since.last }
     }
 
-    fn tick(&self, is_client_due: bool) {
-        let since = Since { last: Instant::now(), is_client_due };
+    /// The server is not asked yet: it has more to do than it takes.
+    pub(super) fn hold(&self) {
+        self.tick(true);
+    }
+
+    /// It is asked now.
+    pub(super) fn start(&self) {
+        self.tick(false);
+    }
+
+    /// Whether somebody else than the server is waited for.
+    pub(super) fn is_held(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_held
+    }
+
+    fn tick(&self, is_held: bool) {
+        let since = Since { last: Instant::now(), is_held };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 }

@@ -126,6 +126,8 @@ pub(crate) enum Unanswered {
     Incapable { server: String, error: String },
     /// It has no room for more of what is asked for, which is no failure either.
     Full { server: String, error: String },
+    /// It is there, and had no time for the request: no failure either.
+    Busy { server: String, error: String },
     /// It takes too long.
     TimedOut { server: String },
     /// The client's part did not come to its end.
@@ -135,7 +137,10 @@ pub(crate) enum Unanswered {
 impl Unanswered {
     /// True if a server has failed, and none was asked for what it does not do.
     pub(crate) const fn is_of_server(&self) -> bool {
-        !matches!(self, Self::Client(_) | Self::Incapable { .. } | Self::Full { .. })
+        !matches!(
+            self,
+            Self::Client(_) | Self::Incapable { .. } | Self::Full { .. } | Self::Busy { .. }
+        )
     }
 }
 
@@ -337,7 +342,7 @@ impl Origin {
             true => body,
             false => Watched::new(body, clock.clone()).boxed_unsync(),
         };
-        let mut asking = std::pin::pin!(server.send(parts, body, wanted));
+        let mut asking = std::pin::pin!(server.send(parts, body, wanted, &clock));
         // The time counts from the last of the request: a long upload is no slow answer.
         let answer = loop {
             let until = clock.last() + self.rules.answer;

@@ -94,6 +94,8 @@ pub(super) enum Failed {
     Incapable(&'static str),
     /// It does as many of them as it may, which is no failure of its.
     Full(&'static str),
+    /// It is there, and had no time for the request as long as that could wait: no failure either.
+    Busy(&'static str),
 }
 
 /// Why a connection gave no answer.

@@ -10,7 +10,7 @@ use http::request::Parts;
 use super::Unanswered;
 use super::connect::Dialer;
 use super::health::Health;
-use super::idle::ClientFailed;
+use super::idle::{ClientFailed, Clock};
 use super::pool::{self, Failed, Wanted};
 use super::three;
 use crate::Body;
@@ -60,16 +60,18 @@ impl Server {
         self.active.load(Ordering::Relaxed)
     }
 
+    /// Sends a request, and gives its answer. `clock` stands still as long as the server has no time for it.
     pub(super) async fn send(
         &self,
         parts: &Parts,
         body: Body,
         wanted: Wanted,
+        clock: &Clock,
     ) -> Result<Response<Body>, Failed> {
         match &self.pool {
             Pool::Tcp(pool) => pool.send(parts, body, wanted).await,
             // In a box is what few requests need: each has room for all that it may come to, and is moved.
-            Pool::Quic(pool) => Box::pin(pool.send(parts, body, wanted)).await,
+            Pool::Quic(pool) => Box::pin(pool.send(parts, body, (wanted, clock))).await,
         }
     }
 
@@ -84,6 +86,7 @@ impl Server {
             Failed::Broken { .. } => Unanswered::Broken { server, error },
             Failed::Incapable(_) => Unanswered::Incapable { server, error },
             Failed::Full(_) => Unanswered::Full { server, error },
+            Failed::Busy(_) => Unanswered::Busy { server, error },
         }
     }
 
@@ -92,7 +95,7 @@ impl Server {
         match failed {
             Failed::Connection(error) => innermost(error).to_string(),
             Failed::Broken { error, .. } => innermost(&**error).to_string(),
-            Failed::Incapable(what) | Failed::Full(what) => (*what).to_owned(),
+            Failed::Incapable(what) | Failed::Full(what) | Failed::Busy(what) => (*what).to_owned(),
         }
     }
 }

@@ -3,6 +3,8 @@
 mod clerk;
 mod connection;
 mod devices;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod open;
 mod user;
 
@@ -123,44 +125,55 @@ impl Daemon {
         epoll::add(&self.events, stop, token(STOP, 0), EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS);
         let mut turns = 0_u32;
-        loop {
-            let frames = self.forwarder.turn();
-            self.remove_broken();
-            turns = turns.wrapping_add(1);
-            if frames > 0 && !turns.is_multiple_of(TURNS_PER_LOOK) {
-                continue;
-            }
-            if frames == 0 && self.forwarder.is_active() {
-                // A program that shares this core has its turn, to send or to receive.
-                std::thread::yield_now();
-            }
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let time = self.forwarder.is_active().then_some(&at_once);
-            events.clear();
-            match epoll::wait(&self.events, spare_capacity(&mut events), time) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            for event in &events {
-                let (data, flags) = (event.data.u64(), event.flags);
-                let number = data as u32;
-                match data >> 32 {
-                    STOP => return Ok(self.end()),
-                    LISTENER => self.accept(),
-                    FINDINGS => {
-                        self.hear_findings();
-                        self.hear_works();
-                    }
-                    CONNECTION => self.hear(number, flags),
-                    DEVICE => self.forwarder.network().rouse(),
-                    LINKS => self.forwarder.network().hear(),
-                    ERRORS => self.forwarder.hear_errors(number),
-                    _ => self.forwarder.rouse(number),
-                }
-            }
-            self.remove_broken();
+        while !self.turn(&mut events, &mut turns, None)? {}
+        Ok(self.end())
+    }
+
+    /// Forwards, and listens to programs once in a while. Where nothing is to be forwarded, it waits for some time, or without
+    /// end. Returns whether it is to stop.
+    fn turn(
+        &mut self,
+        events: &mut Vec<epoll::Event>,
+        turns: &mut u32,
+        time: Option<&Timespec>,
+    ) -> io::Result<bool> {
+        let frames = self.forwarder.turn();
+        self.remove_broken();
+        *turns = turns.wrapping_add(1);
+        if frames > 0 && !turns.is_multiple_of(TURNS_PER_LOOK) {
+            return Ok(false);
         }
+        if frames == 0 && self.forwarder.is_active() {
+            // A program that shares this core has its turn, to send or to receive.
+            std::thread::yield_now();
+        }
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let time = if self.forwarder.is_active() { Some(&at_once) } else { time };
+        events.clear();
+        match epoll::wait(&self.events, spare_capacity(events), time) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        for event in events {
+            let (data, flags) = (event.data.u64(), event.flags);
+            let number = data as u32;
+            match data >> 32 {
+                STOP => return Ok(true),
+                LISTENER => self.accept(),
+                FINDINGS => {
+                    self.hear_findings();
+                    self.hear_works();
+                }
+                CONNECTION => self.hear(number, flags),
+                DEVICE => self.forwarder.network().rouse(),
+                LINKS => self.forwarder.network().hear(),
+                ERRORS => self.forwarder.hear_errors(number),
+                _ => self.forwarder.rouse(number),
+            }
+        }
+        self.remove_broken();
+        Ok(false)
     }
 
     fn end(mut self) -> Counters {

@@ -5,30 +5,43 @@ use std::time::{Duration, Instant};
 use super::{Forwarder, Sender, port};
 use crate::batch::Rule;
 use crate::counters::{Counters, Reason};
+use crate::device::MAX_DEVICES;
 use crate::icmp;
 
-/// Errors of ICMP that are copied to a port in a second.
+/// Errors of ICMP that are copied to a port in a second, of those of one device: so no device takes what others have.
 pub const ERRORS_PER_SECOND: u32 = 1000;
+/// Those of a device that are copied to all ports in a second.
+pub const ERRORS_PER_SECOND_OF_DEVICE: u32 = 4000;
 /// Those of a device that are read before others have their turn.
 const ERRORS_PER_LOOK: usize = 16;
+const SECOND: Duration = Duration::from_secs(1);
 
-/// What a port has heard lately.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Allowance {
+/// How many errors each device has had copied lately.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
     begun: Option<Instant>,
-    used: u32,
+    /// By the number of the device, [`MAX_DEVICES`] of them at most.
+    used: Vec<(u32, u32)>,
 }
 
-impl Allowance {
-    /// Whether it may hear another one.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
-        match self.begun {
-            Some(begun) if now.saturating_duration_since(begun) < Duration::from_secs(1) => {
-                self.used += u32::from(self.used < ERRORS_PER_SECOND + 1);
-            }
-            _ => (self.begun, self.used) = (Some(now), 1),
+impl Shares {
+    /// Whether a device may have another one copied, of so many in a second.
+    fn take(&mut self, device: u32, most: u32, now: Instant) -> bool {
+        if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= SECOND) {
+            self.begun = Some(now);
+            self.used.clear();
         }
-        self.used <= ERRORS_PER_SECOND
+        if let Some((_, used)) = self.used.iter_mut().find(|(other, _)| *other == device) {
+            let may = *used < most;
+            *used += u32::from(may);
+            return may;
+        }
+        // More than there are have come and gone within that second.
+        let may = self.used.len() < MAX_DEVICES;
+        if may {
+            self.used.push((device, 1));
+        }
+        may
     }
 }
 
@@ -39,12 +52,13 @@ impl Forwarder {
         for _ in 0..ERRORS_PER_LOOK {
             let Self { network, shown, .. } = self;
             let Some((place, len)) = network.take_error(device, shown) else { break };
-            self.copy_error(place, len);
+            self.copy_error(device, place, len, Instant::now());
         }
         self.publish();
     }
 
-    fn copy_error(&mut self, place: usize, len: u16) {
+    /// Copies the frame that is shown, which has come by a device, whose first place that is.
+    pub(super) fn copy_error(&mut self, device: u32, place: usize, len: u16, now: Instant) {
         let Self { batch, registry, shown, .. } = self;
         // What is not in order, and what quotes nobody here, is the system's: nothing is lost with it.
         let mut nobodys = Counters::default();
@@ -65,8 +79,15 @@ impl Forwarder {
         // The bound is that of the port, whichever queue has the flow.
         let first = port(&mut self.ports, owner).map(|queue| queue.owner);
         let Some(first) = first.and_then(|first| port(&mut self.ports, first)) else { return };
-        if !first.errors.take(Instant::now()) {
+        if !first.errors.take(device, ERRORS_PER_SECOND, now) {
             return first.counters.drop_one(Reason::Icmp);
+        }
+        // What a port is not given takes nothing of what others of the device have.
+        if !self.errors.take(device, ERRORS_PER_SECOND_OF_DEVICE, now) {
+            if let Some(counters) = self.network.counters(place) {
+                counters.drop_one(Reason::Icmp);
+            }
+            return;
         }
         let copied = self.hand_over(Sender::Device(place), owner, 0..1);
         if let Some(counters) = self.network.counters(place) {
@@ -76,19 +97,5 @@ impl Forwarder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn so_many_errors_are_heard_in_a_second() {
-        let (mut allowance, now) = (Allowance::default(), Instant::now());
-        for second in 0..3 {
-            let now = now + Duration::from_secs(second);
-            let heard = (0..5000).filter(|_| allowance.take(now)).count();
-            assert_eq!(heard, ERRORS_PER_SECOND as usize);
-        }
-        // Those that were not heard do not put off the next second.
-        let last = now + Duration::from_millis(2900);
-        assert!(!allowance.take(last) && allowance.take(last + Duration::from_millis(100)));
-    }
-}
+#[path = "errors_tests.rs"]
+mod tests;

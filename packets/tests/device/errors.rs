@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quicket_packets::icmp::{Failure, Report};
 use quicket_packets::udp::UdpPort;
-use quicket_packets::{ERRORS_PER_SECOND, Reason, Tuple, compose};
+use quicket_packets::{ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE, Reason, Tuple, compose};
 use quicket_udp::{Arrival, Outgoing, Port, Unreachable};
 use quicket_wire::EcnCodepoint;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -205,6 +205,43 @@ fn forged_errors_reach_only_whom_they_quote_and_not_without_end() {
     while other.port.receive(u32::MAX, |_| ()).unwrap() > 0 {}
     exchange(&mut one, &there, b"after");
     assert!(one.has_nothing());
+}
+
+/// Each of more ports than have a full share together.
+#[test]
+fn a_device_has_a_bound_for_all_ports_that_is_counted_there() {
+    if !crate::is_permitted() {
+        return;
+    }
+    let wire = Wire::new("");
+    let switch = Switch::start();
+    attach(&switch, MODES[1]);
+    let mut stacks: Vec<Stack> = (0..8).map(|_| switch.stack(HERE[0])).collect();
+    let there = wire.socket(THERE[0]);
+    let far = there.local_addr().unwrap();
+    let quoted: Vec<Vec<u8>> = stacks
+        .iter()
+        .map(|stack| {
+            let mut slot = vec![0; 2048];
+            let len = compose::udp(&mut slot, stack.address, far, &[0x55; 40]).unwrap();
+            slot[14..len].to_vec()
+        })
+        .collect();
+    let begun = Instant::now();
+    while listed(&switch).counters.dropped(Reason::Icmp) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "all are copied");
+        quoted.iter().for_each(|quoted| forge(&wire, quoted, [3, 3, 0, 0, 0, 0, 0, 0], 50));
+    }
+    let seconds = begun.elapsed().as_secs() + 1;
+    let copied = listed(&switch).counters.received;
+    assert!(copied <= seconds * u64::from(ERRORS_PER_SECOND_OF_DEVICE), "{copied} in {seconds} s");
+    // No port had more than its own, and what it had no room for is counted there.
+    for stack in &mut stacks {
+        let counters = stack.port.counters().unwrap();
+        assert!(counters.received <= seconds * u64::from(ERRORS_PER_SECOND), "{counters:?}");
+        while stack.port.receive(u32::MAX, |_| ()).unwrap() > 0 {}
+    }
+    exchange(&mut stacks[0], &there, b"after");
 }
 
 #[test]

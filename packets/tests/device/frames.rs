@@ -44,8 +44,13 @@ pub(crate) fn random(rng: &mut Rng) -> Vec<u8> {
         false => v6(rng, &mut frame, protocol, &transport),
     }
     let whole = frame.len();
-    if rng.below(4) == 0 {
-        frame.resize(whole.max(60), 0);
+    // To the shortest frame, before or after the tags came.
+    let tags = ip - 14;
+    match rng.below(8) {
+        0 => frame.resize(whole.max(60), 0),
+        1 => frame.resize(whole.max(60 + tags), 0),
+        2 => frame.resize(whole.max(61 + tags), 0),
+        _ => {}
     }
     // Header octets, mostly.
     for _ in 0..rng.of(&[0, 0, 1, 1, 2]) {

@@ -11,6 +11,7 @@ mod killed;
 mod program;
 mod system;
 mod traffic;
+mod vlans;
 mod wire;
 
 /// Whether the system permits what these tests need; says so if not.

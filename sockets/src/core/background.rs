@@ -36,23 +36,35 @@ impl Drop for Successor<'_> {
     }
 }
 
+/// Starts a thread that draws random numbers. Returns once it has its generator, and has begun: if the process ended before,
+/// that would abort it.
+pub(crate) fn spawn_prepared(
+    name: &str,
+    begin: impl FnOnce() + Send + 'static,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let (prepared, is_prepared) = mpsc::sync_channel(1);
+    spawn_quietly(name, move || {
+        SystemRandom::prepare_thread();
+        begin();
+        let _ = prepared.send(());
+        work();
+    })?;
+    // An error is that the thread has ended, as a panic would have it.
+    let _ = is_prepared.recv();
+    Ok(())
+}
+
 impl Core {
-    /// Starts the thread; it ends with the endpoint. Returns once the thread drives the endpoint and
-    /// has its generator of random numbers: if the process ended before, that would abort it.
+    /// Starts the thread; it ends with the endpoint. Returns once the thread drives the endpoint.
     pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<()> {
-        let core = Arc::clone(self);
-        let (prepared, is_prepared) = mpsc::sync_channel(1);
-        spawn_quietly("quicket", move || {
-            SystemRandom::prepare_thread();
-            // Before it sleeps for the first time: it must be found then.
-            core.lead.set_background(Some(Background::Thread(thread::current())));
-            let _ = prepared.send(());
-            let _successor = Successor(&core);
-            core.run();
-        })?;
-        // An error is that the thread has ended, as a panic would have it.
-        let _ = is_prepared.recv();
-        Ok(())
+        let (core, driven) = (Arc::clone(self), Arc::clone(self));
+        // Before it sleeps for the first time: it must be found then.
+        let begin = move || core.lead.set_background(Some(Background::Thread(thread::current())));
+        spawn_prepared("quicket", begin, move || {
+            let _successor = Successor(&driven);
+            driven.run();
+        })
     }
 
     fn run(&self) {

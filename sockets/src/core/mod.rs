@@ -63,7 +63,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 
-pub(crate) use background::spawn_quietly;
+pub(crate) use background::{spawn_prepared, spawn_quietly};
 pub(crate) use block::GivenUp;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};

@@ -30,7 +30,7 @@ use crate::upgrade;
 use aside::Aside;
 use incoming::Incoming;
 use outgoing::Outgoing;
-use tunnel::{TUNNEL_BUFFER, carry};
+use tunnel::{carry, ends};
 
 /// Heads that come before the answer and wait to be sent.
 const INTERIM: usize = 4;
@@ -255,7 +255,7 @@ async fn answer(
     *request.version_mut() = Version::HTTP_3;
     let mut tunnel = None;
     if request.extensions().get::<WebSocket>().is_some() {
-        let (near, far) = tokio::io::duplex(TUNNEL_BUFFER);
+        let (near, far) = ends();
         let body =
             std::mem::replace(request.body_mut(), Empty::new().map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(upgrade::Stream::new(near));

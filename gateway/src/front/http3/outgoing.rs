@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use quicket_h3::{SendStream, Transfer};
 use tokio::time::timeout;
 
+use super::tunnel::Cut;
 use crate::Body;
 use crate::origin::InPages;
 
@@ -32,7 +33,11 @@ impl Outgoing<'_> {
         self.send_head(Response::from_parts(parts, ())).await?;
         while let Some(frame) = body.frame().await {
             // The client must not take the part for the whole.
-            let frame = frame.map_err(|_| Code::H3_INTERNAL_ERROR)?;
+            let frame = frame.map_err(|error| match error.is::<Cut>() {
+                // RFC 9220, Section 3: as a connection of TCP that is reset.
+                true => Code::H3_REQUEST_CANCELLED,
+                false => Code::H3_INTERNAL_ERROR,
+            })?;
             let (transfer, patience) = (self.transfer, self.patience);
             match frame.into_data() {
                 Ok(data) if data.is_empty() => {}

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -16,6 +16,7 @@ use super::connect::Link;
 use super::hints::Hints;
 use super::message;
 use super::pool::Unanswered;
+use crate::tunnel::Abort;
 use crate::{Body, BodyError};
 
 /// A connection of HTTP/1.1.
@@ -23,6 +24,8 @@ pub(super) struct One {
     /// Whom it leads to.
     address: Option<SocketAddr>,
     way: Way,
+    /// Has it end with a reset, once it is another protocol's.
+    abort: Abort,
 }
 
 enum Way {
@@ -38,7 +41,8 @@ pub(super) type Rest = Option<Incoming>;
 
 impl One {
     pub(super) fn new(link: Link, address: Option<SocketAddr>) -> Self {
-        Self { address, way: Way::Fresh(link) }
+        let abort = link.abort();
+        Self { address, way: Way::Fresh(link), abort }
     }
 
     pub(super) const fn address(&self) -> Option<SocketAddr> {
@@ -61,7 +65,11 @@ impl One {
                 let mut request = Request::from_parts(parts.clone(), body);
                 message::for_one(&mut request);
                 Hints::ask_hyper(&mut request);
-                Ok(Box::pin(hyper.send(request, is_upgrade)).await?.map(Some))
+                let mut answer = Box::pin(hyper.send(request, is_upgrade)).await?.map(Some);
+                if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    answer.extensions_mut().insert(self.abort.clone());
+                }
+                Ok(answer)
             }
             _ => Err(Unanswered::from(BodyError::from("the connection is gone"))),
         }

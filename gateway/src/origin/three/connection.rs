@@ -23,6 +23,25 @@ const PROBES: u64 = 3;
 /// How often to look for that.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// What a server was heard to say, and how often it was asked in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    packets: u64,
+    probes: u64,
+}
+
+impl Heard {
+    fn of(connection: &Connection) -> Self {
+        let counters = connection.stats().counters;
+        Self { packets: counters.packets_received, probes: counters.probe_timeouts }
+    }
+
+    /// Nothing has come since, though the server was asked whether it is there.
+    pub(super) const fn is_silence_since(self, before: Self) -> bool {
+        self.packets == before.packets && self.probes > before.probes
+    }
+}
+
 /// A connection of HTTP/3.
 pub(super) struct Three {
     sender: SendRequest<OpenStreams, Bytes>,
@@ -122,6 +141,11 @@ impl Three {
         }
     }
 
+    /// What was heard of the server so far.
+    pub(super) fn heard(&self) -> Heard {
+        Heard::of(&self.connection)
+    }
+
     /// Waits until the server seems to be gone.
     pub(super) async fn is_silent(&self) {
         self.silent.wait().await;
@@ -130,17 +154,13 @@ impl Three {
 
 /// Waits until the server acknowledges nothing any more.
 async fn silence(connection: &Connection) {
-    let counters = || {
-        let counters = connection.stats().counters;
-        (counters.packets_received, counters.probe_timeouts)
-    };
-    let (mut last, mut since) = (counters(), Instant::now());
+    let (mut last, mut since) = (Heard::of(connection), Instant::now());
     loop {
         tokio::time::sleep(LOOK).await;
-        let now = counters();
-        if now.0 != last.0 {
+        let now = Heard::of(connection);
+        if now.packets != last.packets {
             (last, since) = (now, Instant::now());
-        } else if since.elapsed() >= SILENCE && now.1.saturating_sub(last.1) >= PROBES {
+        } else if since.elapsed() >= SILENCE && now.probes.saturating_sub(last.probes) >= PROBES {
             return;
         }
     }

@@ -2,7 +2,6 @@
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -13,11 +12,12 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use quicket_h3::{BidiStream, RecvStream};
+use quicket_h3::{BidiStream, RecvStream, SendStream};
 
 use super::InPages;
 use super::connection::{Share, Three};
 use super::fault;
+use super::line::{Left, Line};
 use super::link::Link;
 use super::received::Received;
 use super::upload::Upload;
@@ -25,10 +25,15 @@ use crate::origin::hints::Hints;
 use crate::request::is_safe;
 use crate::{Body, BodyError, upgrade};
 
+/// What is said of a server that seems to be gone.
+const SILENT: &str = "it acknowledges nothing any more";
+
 /// Why there is no answer.
 pub(super) enum NoAnswer {
-    /// The server allows no more requests at the moment; nothing was sent.
+    /// The server allows no more requests on this connection; nothing was sent.
     NoRoom(Request<Body>),
+    /// It has waited for its turn for as long as it may.
+    Late,
     /// The connection took nothing of the request.
     Unsent(Request<Body>, BodyError),
     /// The connection or the stream ended, or what came is no answer.
@@ -46,46 +51,34 @@ impl NoAnswer {
     }
 }
 
-/// Sends a request, and waits for its answer. `may_wait` is for one that waits until the server allows it.
+/// Sends a request, and waits for its answer. `line` is for one that waits until the server allows it.
 pub(super) async fn exchange(
     share: Share,
     request: Request<Body>,
-    may_wait: bool,
+    line: Option<Line<'_>>,
 ) -> Result<Response<Body>, NoAnswer> {
-    let three = Arc::clone(share.connection());
-    let (stream, parts, body) = begin(&three, request, may_wait).await?;
-    let (id, method) = (stream.id(), parts.method);
-    let can_repeat = is_safe(&method) && body.is_end_stream();
-    let (sending, mut receiving) = stream.split();
+    let (begun, body) = Begun::new(share, request, line).await?;
+    let Begun { share, parts, sending, mut receiving } = begun;
+    let can_repeat = is_safe(&parts.method) && body.is_end_stream();
     let mut upload = Upload::begin(sending, body, share.clone()).await;
-    let hints = parts.extensions.get::<Hints>();
     let answer = tokio::select! {
         biased;
         error = upload.client_failed() => {
             return Err(NoAnswer::Broken { error, is_unprocessed: false });
         }
-        answer = head(&mut receiving, hints) => answer.map_err(NoAnswer::broken)?,
-        none = left(&three, id, can_repeat) => return Err(none),
+        answer = head(share.connection(), &mut receiving, &parts, can_repeat) => answer?,
     };
-    receive(answer, receiving, &method, (upload, share)).await
+    receive(answer, receiving, &parts.method, (upload, share)).await
 }
 
 /// Asks for WebSocket (RFC 9220). An answer that takes it up is as in HTTP/1.1, and the stream is with it.
 pub(super) async fn upgrade(
     share: Share,
     request: Request<Body>,
-    may_wait: bool,
 ) -> Result<Response<Body>, NoAnswer> {
-    let three = Arc::clone(share.connection());
-    let (stream, parts, body) = begin(&three, request, may_wait).await?;
-    let id = stream.id();
-    let (sending, mut receiving) = stream.split();
-    let hints = parts.extensions.get::<Hints>();
-    let mut answer = tokio::select! {
-        biased;
-        answer = head(&mut receiving, hints) => answer.map_err(NoAnswer::broken)?,
-        none = left(&three, id, true) => return Err(none),
-    };
+    let (begun, body) = Begun::new(share, request, None).await?;
+    let Begun { share, parts, sending, mut receiving } = begun;
+    let mut answer = head(share.connection(), &mut receiving, &parts, true).await?;
     if !answer.status().is_success() {
         // There is no body, and the request ends here.
         let upload = Upload::begin(sending, body, share.clone()).await;
@@ -100,40 +93,81 @@ pub(super) async fn upgrade(
 
 type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 
-/// Opens a stream with the head of a request.
-async fn begin(
-    three: &Three,
-    request: Request<Body>,
-    may_wait: bool,
-) -> Result<(Stream, Parts, Body), NoAnswer> {
-    let (parts, body) = request.into_parts();
-    match open(three, Request::from_parts(parts.clone(), ()), may_wait).await {
-        Ok(Some(stream)) => Ok((stream, parts, body)),
-        Ok(None) => Err(NoAnswer::NoRoom(Request::from_parts(parts, body))),
-        Err(error) if fault::is_of_connection(&error) => {
-            Err(NoAnswer::Unsent(Request::from_parts(parts, body), fault::plain(error)))
+/// A request whose head was sent.
+struct Begun {
+    share: Share,
+    parts: Parts,
+    sending: RequestStream<SendStream<Bytes>, Bytes>,
+    receiving: RequestStream<RecvStream, Bytes>,
+}
+
+impl Begun {
+    /// Opens a stream with the head of a request, whose body is left.
+    async fn new(
+        share: Share,
+        request: Request<Body>,
+        line: Option<Line<'_>>,
+    ) -> Result<(Self, Body), NoAnswer> {
+        let (parts, body) = request.into_parts();
+        let head = Request::from_parts(parts.clone(), ());
+        let unsent = |parts, body| Request::from_parts(parts, body);
+        match open(share.connection(), head, line).await {
+            Ok(Ok(stream)) => {
+                let (sending, receiving) = stream.split();
+                Ok((Self { share, parts, sending, receiving }, body))
+            }
+            Err(Left::Elsewhere) => Err(NoAnswer::NoRoom(unsent(parts, body))),
+            Err(Left::Late) => Err(NoAnswer::Late),
+            Err(Left::Gone) => {
+                share.connection().spend();
+                Err(NoAnswer::Broken { error: SILENT.into(), is_unprocessed: true })
+            }
+            Ok(Err(error)) if fault::is_of_connection(&error) => {
+                Err(NoAnswer::Unsent(unsent(parts, body), fault::plain(error)))
+            }
+            Ok(Err(error)) => Err(NoAnswer::broken(error)),
         }
-        Err(error) => Err(NoAnswer::broken(error)),
     }
 }
 
-/// Opens a stream, and sends the header section; nothing if there is no stream to be had.
+/// Opens a stream, and sends the header section.
 async fn open(
     three: &Three,
     head: Request<()>,
-    may_wait: bool,
-) -> Result<Option<Stream>, StreamError> {
+    line: Option<Line<'_>>,
+) -> Result<Result<Stream, StreamError>, Left> {
     let mut sender = three.sender();
     let mut opening = pin!(sender.send_request(head));
-    poll_fn(|cx| match opening.as_mut().poll(cx) {
-        Poll::Pending if !may_wait && three.acceptance().is_full() => Poll::Ready(Ok(None)),
-        polled => polled.map_ok(Some),
-    })
-    .await
+    let opened = poll_fn(|cx| match opening.as_mut().poll(cx) {
+        Poll::Pending if three.acceptance().is_full() => Poll::Ready(None),
+        polled => polled.map(Some),
+    });
+    match (opened.await, line) {
+        (Some(opened), _) => Ok(opened),
+        (None, None) => Err(Left::Elsewhere),
+        // In a box is what few requests need.
+        (None, Some(line)) => Box::pin(line.wait(three, opening)).await,
+    }
+}
+
+/// The head of the answer. Where it is sure that there will be none, it is not waited for: the server has left the request
+/// out, or seems to be gone, where the request may go to another one.
+async fn head(
+    three: &Three,
+    receiving: &mut RequestStream<RecvStream, Bytes>,
+    parts: &Parts,
+    can_repeat: bool,
+) -> Result<Response<()>, NoAnswer> {
+    let id = receiving.id();
+    tokio::select! {
+        biased;
+        head = last_head(receiving, parts.extensions.get::<Hints>()) => head.map_err(NoAnswer::broken),
+        none = left(three, id, can_repeat) => Err(none),
+    }
 }
 
 /// The head of the answer, behind those that come before it (RFC 9110, Section 15.2).
-async fn head(
+async fn last_head(
     receiving: &mut RequestStream<RecvStream, Bytes>,
     hints: Option<&Hints>,
 ) -> Result<Response<()>, StreamError> {
@@ -156,7 +190,7 @@ async fn left(three: &Three, id: StreamId, can_repeat: bool) -> NoAnswer {
         () = three.acceptance().left_out(id) => {
             ("it ends the connection, and left the request out", true)
         }
-        () = gone(three, can_repeat) => ("it acknowledges nothing any more", false),
+        () = gone(three, can_repeat) => (SILENT, false),
     };
     NoAnswer::Broken { error: error.into(), is_unprocessed }
 }

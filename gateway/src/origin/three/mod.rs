@@ -1,11 +1,12 @@
 //! Connections of HTTP/3 to one server: few, which many requests share (RFC 9114).
 //!
-//! `connection` is one of them, `exchange` a request and its answer on it, `upload` and `received` their bodies,
-//! `link` what follows an upgrade, and `fault` what goes wrong.
+//! `connection` is one of them, `exchange` a request and its answer on it, `line` how it waits for its turn, `upload` and
+//! `received` their bodies, `link` what follows an upgrade, and `fault` what goes wrong.
 
 mod connection;
 mod exchange;
 mod fault;
+mod line;
 mod link;
 mod received;
 mod upload;
@@ -19,8 +20,10 @@ use tokio::time::Instant;
 
 use self::connection::{Share, Three};
 use self::exchange::{NoAnswer, exchange, upgrade};
+use self::line::Line;
 use super::MAX_IDLE_TIME;
 use super::connect::Dialer;
+use super::idle::Clock;
 use super::message;
 use super::pool::{Failed, Wanted};
 use super::sweep::keep_sweeping;
@@ -88,8 +91,9 @@ impl Pool {
         self: &Arc<Self>,
         parts: &Parts,
         body: Body,
-        wanted: Wanted,
+        (wanted, clock): (Wanted, &Clock),
     ) -> Result<Response<Body>, Failed> {
+        let mut late = None;
         let mut request = Request::from_parts(parts.clone(), body);
         message::for_three(&mut request);
         if wanted.is_upgrade && !message::extend_three(&mut request) {
@@ -111,15 +115,25 @@ impl Pool {
                     if three.takes_extended_connect().await == Some(false) {
                         return Err(Failed::Incapable("it speaks HTTP/3, and no extended CONNECT"));
                     }
-                    Box::pin(upgrade(share, request, may_wait)).await
+                    Box::pin(upgrade(share, request)).await
                 }
-                false => exchange(share, request, may_wait).await,
+                false => {
+                    let line = may_wait.then(|| {
+                        let until =
+                            *late.get_or_insert_with(|| Instant::now() + self.dialer.timeout);
+                        Line { pool: self, clock, until }
+                    });
+                    exchange(share, request, line).await
+                }
             };
             request = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(NoAnswer::NoRoom(unsent)) => {
                     three.fill();
                     unsent
+                }
+                Err(NoAnswer::Late) => {
+                    return Err(Failed::Busy("it allows no more requests at the moment"));
                 }
                 Err(NoAnswer::Unsent(unsent, _)) if is_reused => {
                     three.spend();
@@ -134,6 +148,13 @@ impl Pool {
                 }
             };
         }
+    }
+
+    /// Whether another connection takes ordinary requests at once.
+    fn has_room_beside(&self, three: &Three) -> bool {
+        let kept = self.lock();
+        let mut others = kept.shared.iter().filter(|shared| !std::ptr::eq(&*shared.three, three));
+        others.any(|shared| shared.three.is_open() && shared.three.has_room())
     }
 
     /// A connection that is there, if there is one to be had.

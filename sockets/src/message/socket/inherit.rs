@@ -12,9 +12,10 @@ use quicket_handshake::SystemRandom;
 use quicket_switch::client::{Family, Hold, Options as SwitchOptions};
 use quicket_switch::protocol::Attention;
 
+use super::claim::Claim;
 use super::steward::{Steward, Summons};
 use super::{Control, Phase, Socket};
-use crate::message::attendance::{Attendance, Watched};
+use crate::message::attendance::Watched;
 use crate::message::bound::{Bound, Wanted};
 use crate::message::errno::Errno;
 use crate::message::hub::ListenQueue;
@@ -29,6 +30,7 @@ pub(super) struct Inherited {
     ticket_secret: [u8; 32],
     /// None if the parent shares the address.
     summons: Option<Summons>,
+    pub(super) claim: Claim,
 }
 
 impl Inherited {
@@ -39,6 +41,7 @@ impl Inherited {
             backlog: AtomicUsize::new(self.backlog.load(Ordering::Relaxed)),
             ticket_secret: self.ticket_secret,
             summons: self.summons.clone(),
+            claim: Claim::default(),
         }
     }
 
@@ -122,20 +125,8 @@ impl Socket {
         })
     }
 
-    /// The program polls the socket: a listener that the process has inherited listens from now on, and waits for
-    /// the switch. That it cannot is told by [`Socket::accept`]. The first time it may wait, as `accept` may.
-    pub fn attend(&self) {
-        if self.listen_as_heir().is_err() {
-            return;
-        }
-        let control = self.control();
-        if let (Phase::Listening(listener), Some(bound)) = (&control.phase, &control.bound) {
-            listener.attend(bound, Attendance::poll);
-        }
-    }
-
     /// Has a listener that the process has inherited be one of its own, with an endpoint of its own, if it is
-    /// not yet.
+    /// not yet. Waits for the parent and the switch: [`Socket::claim`] has it done on a thread of its own.
     pub(super) fn listen_as_heir(&self) -> Result<(), Errno> {
         if !matches!(self.control().phase, Phase::Inherited(_)) {
             return Ok(());
@@ -232,6 +223,7 @@ impl Control {
             backlog: AtomicUsize::new(listener.backlog()),
             ticket_secret: bound.hub.ticket_secret(),
             summons: inheritance.summons.clone().filter(|_| options.is_none()),
+            claim: Claim::default(),
         };
         Some((inherited, options, steward))
     }

@@ -1,6 +1,7 @@
 //! The socket: its states and how it changes between them.
 
 mod address;
+mod claim;
 mod handshake;
 mod inherit;
 mod options;

@@ -44,8 +44,10 @@ impl Socket {
                 let readable = listener.is_readable(waiter);
                 return PollState { readable, ..PollState::default() };
             }
-            // Whoever accepts hears why it does not listen.
-            Phase::Inherited(_) => return PollState { readable: true, ..PollState::default() },
+            Phase::Inherited(inherited) => {
+                let readable = inherited.claim.is_readable(waiter);
+                return PollState { readable, ..PollState::default() };
+            }
             Phase::Connection(session) => session.clone(),
         };
         drop(control);

@@ -170,16 +170,18 @@ impl Socket {
     ///
     /// # Waiting
     ///
-    /// The first call for an inherited listener, or [`Socket::attend`] before it, waits until the listener is this
-    /// process's, on sockets that do not wait, too: for milliseconds where the switch is there, and 10 s at most where the
-    /// parent has to start it and does not answer (ETIMEDOUT).
+    /// A listener that was inherited becomes this process's on a thread of its own when the program first accepts or
+    /// [polls](Socket::attend): in milliseconds where the switch is there, and in 10 s at most where the parent has to
+    /// start it and does not answer (ETIMEDOUT). Until then it has no clients.
     pub fn accept(&self) -> Result<Self, Errno> {
-        self.listen_as_heir()?;
-        let (listener, bound, timeout) = {
+        let timeout = self.control().settings.receive_timeout;
+        let patience = Patience::new(self.is_nonblocking(), timeout);
+        self.claim(patience)?;
+        let (listener, bound) = {
             let control = self.control();
             let Phase::Listening(listener) = &control.phase else { return Err(Errno::EINVAL) };
             let bound = control.bound.clone().ok_or(Errno::EINVAL)?;
-            (Arc::clone(listener), bound, control.settings.receive_timeout)
+            (Arc::clone(listener), bound)
         };
         let poll = |waiter: Option<Waiter<'_>>| loop {
             match listener.pop(waiter) {
@@ -191,7 +193,6 @@ impl Socket {
             }
         };
         let core = bound.core.core();
-        let patience = Patience::new(self.is_nonblocking(), timeout);
         listener.attend(&bound, Attendance::begin);
         let accepted = match patience {
             Patience::None => match poll(None) {
