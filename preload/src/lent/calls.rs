@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::mem::{size_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use quicket_tcp_protocol::{Accepted, Answer, Call};
@@ -13,6 +14,8 @@ use super::{answer, ask, is_on, lent, names, native};
 const PIECE: usize = 16 << 10;
 /// The most of them all.
 const MAX_FILLER: usize = 4 << 20;
+/// How long a call for connections takes that never come.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// socket(2), for TCP.
 pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Option<c_int> {
@@ -101,8 +104,11 @@ pub(crate) unsafe fn accept4(
         }
         // The connection has gone with its descriptor, for which there was no room.
         Ok((Accepted::LEN, _)) => Err(libc::EMFILE),
-        // It does not listen any more.
-        Ok(_) => Err(libc::EINVAL),
+        // The lender has gone. The listener is readable for ever, and programs that poll ask again at once.
+        Ok(_) => {
+            native::pause(PAUSE);
+            Err(libc::EINVAL)
+        }
         Err(error) => Err(error),
     };
     Some(answer(accepted, errno))
@@ -182,7 +188,7 @@ unsafe fn name(
 }
 
 /// An answer, or the error that it says.
-fn succeed(answer: Result<Answer, c_int>) -> Result<Answer, c_int> {
+pub(super) fn succeed(answer: Result<Answer, c_int>) -> Result<Answer, c_int> {
     let answer = answer?;
     if answer.error == 0 { Ok(answer) } else { Err(answer.error) }
 }

@@ -185,6 +185,16 @@ fn events(fd: c_int, wanted: i16) -> i16 {
     poll.revents
 }
 
+/// Waits, or until a signal comes.
+pub(super) fn pause(time: std::time::Duration) {
+    let time = libc::timespec {
+        tv_sec: time.as_secs().cast_signed(),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // SAFETY: there are no descriptors, and the kernel reads the time, of which this is a copy.
+    unsafe { syscall(libc::SYS_ppoll, 0usize, 0usize, &raw const time, 0usize, 0usize) };
+}
+
 pub(super) fn is_hung_up(fd: c_int) -> bool {
     events(fd, 0) & libc::POLLHUP != 0
 }

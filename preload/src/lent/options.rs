@@ -6,6 +6,7 @@ use std::mem::size_of;
 use libc::{linger, socklen_t};
 use quicket_tcp_protocol::{Call, Setting};
 
+use super::calls::succeed;
 use super::{answer, ask, lent, names, native};
 
 /// Who knows of an option.
@@ -102,7 +103,7 @@ pub(crate) unsafe fn getsockopt(
     let got = match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => ask::ask(id, Call::Error).map(|answer| answer.error),
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => Ok(libc::IPPROTO_TCP),
-        (libc::SOL_SOCKET, libc::SO_DOMAIN) => ask::ask(id, Call::Names)
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => succeed(ask::ask(id, Call::Names))
             .map(|answer| if answer.value { libc::AF_INET6 } else { libc::AF_INET }),
         (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => Ok(c_int::from(listens(fd))),
         (libc::SOL_SOCKET, libc::SO_LINGER) => {

@@ -65,12 +65,12 @@ impl Socket {
     pub(crate) fn listen(&mut self, place: &Place<'_>, backlog: u32) -> Done {
         let bound = match &mut self.state {
             State::Listening(_) => return Ok(Answer::default()),
-            State::Idle(bound) => bound.take(),
+            State::Idle(bound) => bound.take().map(|bound| bound.address),
             _ => return refuse(Errno::INVAL),
         };
         let v6_only = self.settings.v6_only;
         let address = match bound {
-            Some(bound) => bound.address,
+            Some(address) => address,
             None => {
                 let any = if self.is_v6 { "[::]:0" } else { "0.0.0.0:0" };
                 let any = any.parse().map_err(|_| Errno::INVAL.raw_os_error())?;
@@ -81,7 +81,15 @@ impl Socket {
         let backlog = (backlog as usize).clamp(1, MAX_BACKLOG);
         let Place { stack, watch, id } = *place;
         let listening = Listening::begin(stack, watch, id, address, v6_only, backlog);
-        self.state = State::Listening(listening.map_err(by_stack)?);
+        let listening = listening.map_err(|error| {
+            // It is bound as before.
+            self.state = State::Idle(bound.map(|address| {
+                let reserved = addresses::reserve(address, v6_only).ok();
+                Bound { address, _reservation: reserved.map(|(reservation, _)| reservation) }
+            }));
+            by_stack(error)
+        })?;
+        self.state = State::Listening(listening);
         Ok(Answer::default())
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use quicket_tcp::{Stack, Watch};
+use quicket_tcp::{ORPHAN_TIME, Stack, Watch};
 use quicket_tcp_protocol::{Accepted, Answer, Call, Names, Request};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -23,11 +23,13 @@ use crate::pump::{Next, PIECE, Pump};
 use crate::requests::{Did, MAX_VISITORS, Visitors};
 use crate::socket::{Connecting, Ready, Socket, State};
 
-/// Sockets that programs have at once, those with errors that nobody has asked for among them. Where the process may have
-/// few descriptors, half as many as that.
+/// Sockets that programs have at once, those with errors that nobody has asked for among them, of which the oldest makes room.
+/// Where the process may have few descriptors, a quarter as many as that.
 pub const MAX_SOCKETS: usize = 65_536;
 /// Connections that a listener hands over before others have their turn.
 const MAX_ACCEPTED: usize = 64;
+/// How long nobody is let in when there are no descriptors or no memory for it.
+const DEAF_TIME: Duration = Duration::from_millis(100);
 /// Events that are taken at once.
 const EVENTS: usize = 256;
 
@@ -57,6 +59,11 @@ pub struct Lender {
     due: VecDeque<u64>,
     /// When sockets are to be looked at.
     deadlines: BTreeSet<(Instant, u64)>,
+    /// Those that have ended with an error, the oldest first.
+    failed: BTreeSet<(Instant, u64)>,
+    /// When the door is listened at again.
+    deaf_until: Option<Instant>,
+    orphan_time: Duration,
     scratch: Vec<u8>,
 }
 
@@ -90,12 +97,23 @@ impl Lender {
             watch,
             next: FIRST,
             sockets: HashMap::new(),
-            most: MAX_SOCKETS.min(descriptors / 2),
-            visitors: Visitors::new(MAX_VISITORS.min(descriptors / 4)),
+            most: MAX_SOCKETS.min(descriptors / 4),
+            visitors: Visitors::new(MAX_VISITORS.min(descriptors / 8)),
             due: VecDeque::new(),
             deadlines: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            deaf_until: None,
+            orphan_time: ORPHAN_TIME,
             scratch: vec![0; PIECE],
         })
+    }
+
+    /// Gives up after so long that the other side takes what a program has left that has closed a socket, instead of after
+    /// [`ORPHAN_TIME`]. The time begins anew with each octet that is taken.
+    #[must_use]
+    pub const fn with_orphan_time(mut self, time: Duration) -> Self {
+        self.orphan_time = time;
+        self
     }
 
     /// What [`quicket_tcp_protocol::VARIABLE`] is to be in the environment of programs.
@@ -109,7 +127,7 @@ impl Lender {
     ///
     /// # Errors
     ///
-    /// When events cannot be waited for, and when the switch has gone.
+    /// When events cannot be waited for. When the switch has gone, connections end, and listeners stay without any.
     pub fn run(mut self, end: BorrowedFd<'_>) -> io::Result<Stack> {
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.epoll, end, epoll::EventData::new_u64(END), flags)?;
@@ -136,7 +154,7 @@ impl Lender {
             self.take_expired();
             for _ in 0..self.due.len() {
                 if let Some(id) = self.due.pop_front() {
-                    self.turn(id)?;
+                    self.turn(id);
                 }
             }
         }
@@ -147,7 +165,9 @@ impl Lender {
     /// How long nothing is to be done.
     fn timeout(&self) -> Option<Timespec> {
         let time = if self.due.is_empty() {
-            self.deadlines.first()?.0.saturating_duration_since(Instant::now())
+            let first = self.deadlines.first().map(|(time, _)| *time);
+            let first = first.into_iter().chain(self.deaf_until).min()?;
+            first.saturating_duration_since(Instant::now())
         } else {
             Duration::ZERO
         };
@@ -190,7 +210,15 @@ impl Lender {
             && time <= now
         {
             self.deadlines.pop_first();
+            if let Some(socket) = self.sockets.get_mut(&id) {
+                socket.noted = None;
+            }
             self.schedule(id);
+        }
+        if self.deaf_until.is_some_and(|until| until <= now) {
+            let (data, flags) = (epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN);
+            let is_heard = epoll::add(&self.epoll, &self.door, data, flags).is_ok();
+            self.deaf_until = (!is_heard).then(|| now + DEAF_TIME);
         }
     }
 
@@ -201,6 +229,13 @@ impl Lender {
             match self.visitors.accept(self.door.as_fd(), id) {
                 Ok(()) => self.hear(id),
                 Err(Errno::AGAIN) => return,
+                Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+                    log::warn!("programs wait until they are heard: {error}");
+                    if epoll::delete(&self.epoll, &self.door).is_ok() {
+                        self.deaf_until = Some(Instant::now() + DEAF_TIME);
+                    }
+                    return;
+                }
                 Err(error) => {
                     log::debug!("a program cannot ask: {error}");
                     return;
@@ -258,8 +293,9 @@ impl Lender {
                 }
             }
         };
-        if let Some(answer) = answer.unwrap_or_else(|error| Some(Answer::error(error))) {
-            self.visitors.answer(visitor, &answer, None);
+        match answer.unwrap_or_else(|error| Some(Answer::error(error))) {
+            Some(answer) => self.visitors.answer(visitor, &answer, None),
+            None => self.visitors.keep(visitor),
         }
         self.set_deadline(id);
     }
@@ -293,7 +329,11 @@ impl Lender {
 
     fn insert(&mut self, id: u64, socket: Socket) -> io::Result<()> {
         if self.sockets.len() >= self.most {
-            return Err(Errno::NFILE.into());
+            // Errors that nobody may ever ask for make room.
+            let Some((_, oldest)) = self.failed.first().copied() else {
+                return Err(Errno::NFILE.into());
+            };
+            self.remove(oldest);
         }
         use epoll::EventFlags as Flags;
         let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
@@ -304,31 +344,48 @@ impl Lender {
     }
 
     fn remove(&mut self, id: u64) {
-        if let Some(time) = self.sockets.remove(&id).as_ref().and_then(Socket::deadline) {
-            self.deadlines.remove(&(time, id));
-        }
+        let _ = self.take(id);
     }
 
+    /// Takes a socket away, and with it what is noted of it.
+    fn take(&mut self, id: u64) -> Option<Socket> {
+        let socket = self.sockets.remove(&id)?;
+        if let Some(time) = socket.noted {
+            self.deadlines.remove(&(time, id));
+        }
+        if let State::Failed { until, .. } = socket.state {
+            self.failed.remove(&(until, id));
+        }
+        Some(socket)
+    }
+
+    /// Notes when a socket is to be looked at, and that it has failed.
     fn set_deadline(&mut self, id: u64) {
-        if let Some(time) = self.sockets.get(&id).and_then(Socket::deadline) {
-            self.deadlines.insert((time, id));
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        if let State::Failed { until, .. } = socket.state {
+            self.failed.insert((until, id));
+        }
+        let deadline = socket.deadline();
+        let noted = std::mem::replace(&mut socket.noted, deadline);
+        if noted != deadline {
+            noted.map(|time| self.deadlines.remove(&(time, id)));
+            deadline.map(|time| self.deadlines.insert((time, id)));
         }
     }
 
     /// Does what a socket has to do.
-    fn turn(&mut self, id: u64) -> io::Result<()> {
-        let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
+    fn turn(&mut self, id: u64) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
         socket.is_due = false;
         match &mut socket.state {
             State::Idle(_) => self.watch_idle(id),
-            State::Listening(_) => self.turn_listener(id)?,
+            State::Listening(_) => self.turn_listener(id),
             State::Connecting(_) => self.turn_connecting(id),
             State::Connected(_) => self.turn_connected(id),
             State::Failed { until, .. } if *until <= Instant::now() => self.remove(id),
             State::Failed { .. } => {}
         }
         self.set_deadline(id);
-        Ok(())
     }
 
     /// One that is not connected may end. What comes is no data.
@@ -356,8 +413,7 @@ impl Lender {
         else {
             return;
         };
-        let Connecting { stream, filler, waiter, until } = connecting;
-        self.deadlines.remove(&(until, id));
+        let Connecting { stream, filler, waiter, .. } = connecting;
         if !socket.discard(filler, &mut self.scratch) {
             return self.remove(id);
         }
@@ -389,12 +445,11 @@ impl Lender {
     fn turn_connected(&mut self, id: u64) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let State::Connected(pump) = &mut socket.state else { return };
-        match pump.turn(&socket.end, &mut socket.ready, &mut self.scratch) {
+        match pump.turn(&socket.end, &mut socket.ready, &mut self.scratch, self.orphan_time) {
             Next::Wait => {}
             Next::More => self.schedule(id),
             Next::End => {
-                if let Some(Socket { state: State::Connected(pump), .. }) = self.sockets.remove(&id)
-                {
+                if let Some(Socket { state: State::Connected(pump), .. }) = self.take(id) {
                     pump.end();
                 }
             }
@@ -405,33 +460,34 @@ impl Lender {
         }
     }
 
-    fn turn_listener(&mut self, id: u64) -> io::Result<()> {
+    fn turn_listener(&mut self, id: u64) {
         for _ in 0..MAX_ACCEPTED {
-            let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
-            let State::Listening(listening) = &mut socket.state else { return Ok(()) };
+            let Some(socket) = self.sockets.get_mut(&id) else { return };
+            let State::Listening(listening) = &mut socket.state else { return };
             // The program writes nothing to a listener: it has gone, or does not listen any more.
             let is_read = std::mem::take(&mut socket.ready.readable);
             if socket.ready.hung_up || is_read && has_come(&socket.end) != Some(false) {
-                self.remove(id);
-                return Ok(());
+                return self.remove(id);
             }
             match listening.hand_over(socket.end.as_fd()) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(_) => {
-                    self.remove(id);
-                    return Ok(());
-                }
+                Ok(true) if !listening.is_over => {}
+                Ok(_) => return,
+                Err(_) => return self.remove(id),
             }
             let is_v6 = socket.is_v6;
             match listening.accept() {
-                Ok(None) => return Ok(()),
+                Ok(None) => return,
                 Ok(Some((stream, remote))) => self.take_accepted(id, is_v6, stream, remote),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // It waits as one that nobody connects to: an end that is hung up is readable for ever, and programs ask
+                    // for connections at once, again and again.
+                    log::warn!("no more connections come to a listener: {error}");
+                    listening.is_over = true;
+                    return;
+                }
             }
         }
         self.schedule(id);
-        Ok(())
     }
 
     /// A connection is to be handed over.

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quicket_tcp::{Stack, TcpListener, TcpStream, Watch};
 use quicket_tcp_protocol::Accepted;
@@ -11,9 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::addresses;
-
-/// How soon a descriptor is sent again of which too many are on their way.
-const AGAIN: Duration = Duration::from_millis(10);
+use crate::pump::AGAIN;
 
 #[derive(Debug)]
 pub(crate) struct Listening {
@@ -22,8 +20,10 @@ pub(crate) struct Listening {
     listeners: Vec<TcpListener>,
     /// A connection that has been accepted and has had no room.
     pub(crate) waiting: Option<(Accepted, OwnedFd)>,
-    /// When that one is sent again.
+    /// When that one is sent again: too many descriptors were on their way.
     pub(crate) again: Option<Instant>,
+    /// The stack has no more connections for it: its switch has gone.
+    pub(crate) is_over: bool,
 }
 
 impl Listening {
@@ -46,7 +46,7 @@ impl Listening {
         if listeners.is_empty() {
             return Err(ErrorKind::AddrNotAvailable.into());
         }
-        Ok(Self { address, listeners, waiting: None, again: None })
+        Ok(Self { address, listeners, waiting: None, again: None, is_over: false })
     }
 
     /// The next connection. None if there is none now.
@@ -72,7 +72,10 @@ impl Listening {
                 self.again = None;
                 Ok(true)
             }
-            Err(Errno::AGAIN) => Ok(false),
+            Err(Errno::AGAIN) => {
+                self.again = None;
+                Ok(false)
+            }
             Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => {
                 self.again = Some(Instant::now() + AGAIN);
                 Ok(false)

@@ -1,8 +1,10 @@
 //! Octets between a program's end and a stream, both ways.
 
 use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
 
 use quicket_tcp::TcpStream;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
@@ -14,6 +16,8 @@ use crate::socket::Ready;
 pub const PIECE: usize = 64 << 10;
 /// Pieces of one connection before others have their turn.
 pub const MAX_ROUNDS: u32 = 8;
+/// How soon octets are sent again for which the system has had no memory: it does not say when it has some.
+pub(crate) const AGAIN: Duration = Duration::from_millis(10);
 
 /// What is to be done with a connection next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,38 +61,67 @@ pub(crate) struct Pump {
     inward: Way,
     /// To the other side.
     outward: Way,
+    /// What has ended the way to the other side. The program hears of it when it has had all that has come.
+    error: Option<i32>,
+    /// When what has had no memory is sent again.
+    again: Option<Instant>,
+    /// When it is given up that the other side takes what a program has left that has gone.
+    until: Option<Instant>,
 }
 
 impl Pump {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, inward: Way::default(), outward: Way::default() }
+        let (inward, outward) = (Way::default(), Way::default());
+        Self { stream, inward, outward, error: None, again: None, until: None }
     }
 
-    /// Moves what can be moved.
-    pub(crate) fn turn(&mut self, end: impl AsFd, ready: &mut Ready, scratch: &mut [u8]) -> Next {
+    /// Moves what can be moved. The other side of a program that has gone may take nothing for so long.
+    pub(crate) fn turn(
+        &mut self,
+        end: impl AsFd,
+        ready: &mut Ready,
+        scratch: &mut [u8],
+        orphan_time: Duration,
+    ) -> Next {
+        if self.again.is_some_and(|again| again <= Instant::now()) {
+            self.again = None;
+            ready.writable = true;
+        }
         for _ in 0..MAX_ROUNDS {
-            let moved = match self.round(&end, ready, scratch) {
+            let inward = match self.inward(&end, ready, scratch) {
                 Ok(moved) => moved,
                 Err(error) => return Next::Fail(error),
             };
+            let outward = self.outward(&end, ready, scratch);
             if self.is_over(*ready) {
+                return self.error.map_or(Next::End, Next::Fail);
+            }
+            if ready.hung_up && self.is_given_up(outward, orphan_time) {
                 return Next::End;
             }
-            if !moved {
+            if !inward && !outward {
                 return Next::Wait;
             }
         }
         Next::More
     }
 
-    fn round(
-        &mut self,
-        end: impl AsFd,
-        ready: &mut Ready,
-        scratch: &mut [u8],
-    ) -> Result<bool, i32> {
-        let inward = self.inward(&end, ready, scratch)?;
-        Ok(self.outward(&end, ready, scratch)? || inward)
+    /// The program has gone, and has left octets. A window that stays closed keeps them here, though the other side answers.
+    fn is_given_up(&mut self, moved: bool, orphan_time: Duration) -> bool {
+        let now = Instant::now();
+        let until = *self.until.get_or_insert(now + orphan_time);
+        if moved {
+            self.until = Some(now + orphan_time);
+        } else if until <= now {
+            let _ = self.stream.set_reset_on_drop(true);
+            return true;
+        }
+        false
+    }
+
+    /// When it is to be looked at, whatever happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.again.into_iter().chain(self.until).min()
     }
 
     /// Nothing can come or go any more. To a program that has gone nothing is owed, but what it has written is.
@@ -133,7 +166,11 @@ impl Pump {
         let len = data.len();
         let sent = match send(end, data, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) => sent,
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => 0,
+            Err(Errno::AGAIN) => 0,
+            Err(Errno::NOBUFS | Errno::NOMEM) => {
+                self.again = Some(Instant::now() + AGAIN);
+                0
+            }
             Err(_) => {
                 // The program reads no more (SHUT_RD), or has gone: what comes is left where it is, and unread at the end.
                 self.inward = Way { left: Vec::new(), is_over: true };
@@ -151,36 +188,35 @@ impl Pump {
     }
 
     /// Returns whether something has moved.
-    fn outward(
-        &mut self,
-        end: impl AsFd,
-        ready: &mut Ready,
-        scratch: &mut [u8],
-    ) -> Result<bool, i32> {
+    fn outward(&mut self, end: impl AsFd, ready: &mut Ready, scratch: &mut [u8]) -> bool {
         let is_kept = !self.outward.left.is_empty();
         let data = if is_kept {
             &self.outward.left[..]
         } else if self.outward.is_over || !ready.readable {
-            return Ok(false);
+            return false;
         } else {
-            match recv(end, &mut scratch[..], RecvFlags::DONTWAIT) {
+            match recv(&end, &mut scratch[..], RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
                     self.outward.is_over = true;
-                    let _ = self.stream.shutdown(std::net::Shutdown::Write);
-                    return Ok(true);
+                    // Of a program that has gone, the stream's own end says how: one that resets must not have a FIN before.
+                    ready.hung_up |= has_gone(&end);
+                    if !ready.hung_up {
+                        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+                    }
+                    return true;
                 }
                 Ok((_, n)) => &scratch[..n],
                 Err(Errno::AGAIN) => {
                     ready.readable = false;
-                    return Ok(false);
+                    return false;
                 }
-                Err(Errno::INTR) => return Ok(true),
+                Err(Errno::INTR) => return true,
                 Err(_) => {
                     // The program has closed it, and has not read all (RFC 2525, Section 2.17).
                     self.outward.is_over = true;
                     ready.hung_up = true;
                     let _ = self.stream.set_reset_on_drop(true);
-                    return Ok(true);
+                    return true;
                 }
             }
         };
@@ -188,13 +224,26 @@ impl Pump {
         let written = match (&self.stream).write(data) {
             Ok(written) => written,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(errors::number(&error)),
+            Err(error) => {
+                // What has come before that is still the program's. It waits no more to write.
+                self.error = Some(errors::number(&error));
+                self.outward = Way { left: Vec::new(), is_over: true };
+                let _ = shutdown(end, Shutdown::Read);
+                return true;
+            }
         };
         match is_kept {
             true => self.outward.passed(written),
             false if written < len => self.outward.keep(&scratch[written..len]),
             false => {}
         }
-        Ok(written > 0)
+        written > 0
     }
+}
+
+/// Whether the program has closed its end, or ended both ways.
+fn has_gone(end: impl AsFd) -> bool {
+    let mut ends = [PollFd::new(&end, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ends, Some(&now)).is_ok() && ends[0].revents().contains(PollFlags::HUP)
 }

@@ -77,6 +77,8 @@ pub(crate) struct Socket {
     pub(crate) ready: Ready,
     /// It waits for its turn.
     pub(crate) is_due: bool,
+    /// The deadline that the lender has noted.
+    pub(crate) noted: Option<Instant>,
     pub(crate) state: State,
 }
 
@@ -92,6 +94,7 @@ impl Socket {
             settings: Settings::default(),
             ready: Ready { readable: false, writable: true, hung_up: false },
             is_due: false,
+            noted: None,
             state: State::Idle(None),
         };
         Ok((this, theirs))
@@ -122,12 +125,13 @@ impl Socket {
     }
 
     /// When it is to be looked at, whatever happens.
-    pub(crate) const fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Connecting(connecting) => Some(connecting.until),
             State::Failed { until, .. } => Some(*until),
             State::Listening(listening) => listening.again,
-            State::Idle(_) | State::Connected(_) => None,
+            State::Connected(pump) => pump.deadline(),
+            State::Idle(_) => None,
         }
     }
 }

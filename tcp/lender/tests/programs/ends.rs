@@ -43,7 +43,25 @@ fn a_client_hears_that_nobody_listens() {
     lent.end();
 }
 
-/// While a connection has not been answered, its socket is not writable; then it is, and no error has come.
+/// While a connection has not been answered, its socket is not writable.
+#[test]
+fn a_client_that_polls_waits_for_an_answer() {
+    const CLIENT: &str = "
+import errno, select, socket, sys
+stream = socket.socket()
+stream.setblocking(False)
+poll = select.epoll()
+poll.register(stream, select.EPOLLOUT | select.EPOLLIN)
+assert stream.connect_ex(('127.0.0.1', int(sys.argv[1]))) == errno.EINPROGRESS
+print(poll.poll(0.2))
+";
+    let switch = Switch::start();
+    let (lent, nobody) = (Lent::new(&switch), free());
+    assert_eq!(lent.run("python3", &["-c", CLIENT, &nobody.port().to_string()]), "[]\n");
+    lent.end();
+}
+
+/// Once it is answered, the socket is writable, and no error has come.
 #[test]
 fn a_client_that_polls_hears_that_it_is_connected() {
     const CLIENT: &str = "
@@ -53,7 +71,6 @@ stream.setblocking(False)
 poll = select.epoll()
 poll.register(stream, select.EPOLLOUT | select.EPOLLIN)
 assert stream.connect_ex(('127.0.0.1', int(sys.argv[1]))) == errno.EINPROGRESS
-assert poll.poll(0) == [], poll.poll(0)
 again = stream.connect_ex(('127.0.0.1', int(sys.argv[1])))
 assert again in (errno.EALREADY, errno.EISCONN), again
 assert poll.poll(10) == [(stream.fileno(), select.EPOLLOUT)]
@@ -218,5 +235,105 @@ while True: streams.append(server.accept())
     drop(streams);
     // The system has the address back.
     until("the address is free", || std::net::TcpListener::bind(at).is_ok());
+    lent.end();
+}
+
+/// A client that keeps its window closed, and answers probes, holds a socket that its program has closed for a time only.
+#[test]
+fn who_takes_nothing_of_a_program_that_has_gone_is_given_up() {
+    const SERVER: &str = "
+import socket, sys
+server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+stream, _ = server.accept()
+stream.setblocking(False)
+try:
+    while True: stream.send(bytes(65536))
+except BlockingIOError:
+    stream.close()
+";
+    let switch = Switch::start();
+    let stack = switch.stack();
+    let (lent, at) =
+        (Lent::with(&switch, |lender| lender.with_orphan_time(Duration::from_secs(1))), free());
+    let mut server = lent.start("python3", &["-c", SERVER, &at.port().to_string()]);
+    let mut stream = connect(&stack, at);
+    server.wait();
+    lent.end();
+    let mut got = Vec::new();
+    let end = stream.read_to_end(&mut got).map_err(|error| error.kind());
+    assert_eq!(end, Err(ErrorKind::ConnectionReset));
+}
+
+/// What has come before a reset is a program's, also if it writes at that time.
+#[test]
+fn what_came_before_a_reset_is_read_by_who_writes() {
+    const CLIENT: &str = "
+import socket, sys, threading
+stream = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+def send():
+    try:
+        stream.sendall(bytes(64 << 20))
+    except (BrokenPipeError, ConnectionResetError):
+        print('broken', flush=True)
+thread = threading.Thread(target=send)
+thread.start()
+thread.join()
+n = 0
+try:
+    while piece := stream.recv(65536): n += len(piece)
+except ConnectionResetError:
+    print('reset', n)
+";
+    // What the other side keeps to send it again.
+    const KEPT: usize = 256 << 10;
+    let switch = Switch::start();
+    let (other, lent, at) = (switch.stack(), Lent::new(&switch), free());
+    let listener = TcpListener::bind(&other, at).unwrap();
+    let port = at.port().to_string();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+            let mut sent = 0;
+            while let Ok(n) = stream.write(&[1; 1 << 16]) {
+                sent += n;
+            }
+            stream.set_reset_on_drop(true).unwrap();
+            sent - KEPT
+        });
+        let told = lent.run("python3", &["-c", CLIENT, &port]);
+        let acknowledged = sender.join().unwrap();
+        let (first, n) = told.trim().rsplit_once(' ').unwrap();
+        assert_eq!(first, "broken\nreset");
+        assert!(n.parse::<usize>().unwrap() >= acknowledged, "{n} of {acknowledged}");
+    });
+    lent.end();
+}
+
+/// What compilers make of calls whose buffers they know, and calls that programs seldom make, tell a reset from an end.
+#[test]
+fn all_calls_that_receive_hear_of_a_reset() {
+    const CALLS: [&str; 5] = ["read", "recv", "recvfrom", "recvmmsg", "preadv2"];
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("receives");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/receives.c");
+    let words = ["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", source, "-o"];
+    let compiled = std::process::Command::new("cc").args(words).arg(&program).status();
+    assert!(compiled.unwrap().success());
+    let switch = Switch::start();
+    let (other, lent, at) = (switch.stack(), Lent::new(&switch), free());
+    let listener = TcpListener::bind(&other, at).unwrap();
+    let (program, port) = (program.display().to_string(), at.port().to_string());
+    for call in CALLS {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+                stream.set_reset_on_drop(true).unwrap();
+            });
+            let told = lent.run(&program, &[&port, call, "16"]);
+            assert_eq!(told, "Connection reset by peer\n", "{call}");
+        });
+    }
     lent.end();
 }

@@ -26,7 +26,12 @@ pub(crate) struct Lent {
 impl Lent {
     /// A lender with a stack at a switch.
     pub(crate) fn new(switch: &Switch) -> Self {
-        let lender = Lender::new(switch.stack()).unwrap();
+        Self::with(switch, |lender| lender)
+    }
+
+    /// The same of a lender that is changed before it runs.
+    pub(crate) fn with(switch: &Switch, change: impl FnOnce(Lender) -> Lender) -> Self {
+        let lender = change(Lender::new(switch.stack()).unwrap());
         let variable = lender.variable();
         let (end, ended) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || lender.run(ended.as_fd()));
@@ -90,6 +95,20 @@ impl Program {
             status.is_some()
         });
         assert!(status.unwrap().success(), "{status:?}");
+    }
+
+    /// The time of processors that it has had, with what it has started: in ticks, of which a second has a hundred.
+    pub(crate) fn ticks(&self) -> u64 {
+        let group = self.0.id().to_string();
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let ticks = processes.filter_map(|process| {
+            let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+            // What comes after the name (proc_pid_stat(5)), from the state on.
+            let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+            let times = (fields[2] == group).then(|| [fields[11], fields[12]])?;
+            Some(times.iter().map(|time| time.parse::<u64>().unwrap()).sum::<u64>())
+        });
+        ticks.sum()
     }
 
     pub(crate) fn signal(&self, name: &str) {

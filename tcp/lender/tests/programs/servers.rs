@@ -216,3 +216,57 @@ while True:
     drop(server);
     lent.end();
 }
+
+/// A server whose switch has gone waits for connections as before, and does nothing else.
+#[test]
+fn a_server_whose_switch_has_gone_rests() {
+    let (switch, folder) = (Switch::start(), folder());
+    let (stack, lent, at) = (switch.stack(), Lent::new(&switch), free());
+    let configuration = nginx(folder.path(), &format!("listen {at};"));
+    let mut server = lent.start("nginx", &["-c", &configuration]);
+    assert_eq!(body(&fetch(&stack, at, "/small")), b"hello\n");
+    drop(stack);
+    switch.end();
+    // A client that asks hears of it, and that the lender is still there.
+    let told = lent.output("curl", &["-sS", &format!("http://{at}/small")]);
+    assert_eq!(told.status.code(), Some(7), "{told:?}");
+    let before = server.ticks();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let spent = server.ticks() - before;
+    assert!(spent < 20, "{spent} ticks in a second");
+    server.signal("-QUIT");
+    server.wait();
+    lent.end();
+}
+
+/// An address that somebody of the stack has stays that of the socket which tried to listen there.
+#[test]
+fn who_cannot_listen_tries_again_at_the_same_address() {
+    const PROGRAM: &str = "
+import errno, socket, sys
+at = ('127.0.0.1', int(sys.argv[1]))
+one = socket.create_server(at)
+other = socket.socket()
+other.bind(at)
+for n in range(2):
+    try:
+        other.listen()
+        print('listens', other.getsockname())
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+    assert other.getsockname() == at
+one.close()
+while True:
+    try:
+        other.listen()
+        break
+    except OSError as error:
+        assert error.errno == errno.EADDRINUSE
+assert other.getsockname() == at
+";
+    let switch = Switch::start();
+    let (lent, at) = (Lent::new(&switch), free());
+    let told = lent.run("python3", &["-c", PROGRAM, &at.port().to_string()]);
+    assert_eq!(told, "EADDRINUSE\nEADDRINUSE\n");
+    lent.end();
+}
