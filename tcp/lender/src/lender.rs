@@ -179,6 +179,16 @@ impl Lender {
         self.next
     }
 
+    /// A socket's: who could foresee it could have its name before.
+    fn socket_number(&mut self) -> u64 {
+        let mut octets = [0; 8];
+        let drawn = getrandom::fill(&mut octets).map(|()| u64::from_ne_bytes(octets) & !VISITOR);
+        match drawn {
+            Ok(id) if id >= FIRST && !self.sockets.contains_key(&id) => id,
+            _ => self.number(),
+        }
+    }
+
     /// A socket has something to do.
     fn schedule(&mut self, id: u64) {
         if let Some(socket) = self.sockets.get_mut(&id)
@@ -321,7 +331,7 @@ impl Lender {
     }
 
     fn lend(&mut self, is_v6: bool) -> io::Result<(u64, OwnedFd)> {
-        let id = self.number();
+        let id = self.socket_number();
         let (socket, theirs) = Socket::new(&self.names, id, is_v6)?;
         self.insert(id, socket)?;
         Ok((id, theirs))
@@ -498,7 +508,7 @@ impl Lender {
         stream: quicket_tcp::TcpStream,
         remote: SocketAddr,
     ) {
-        let id = self.number();
+        let id = self.socket_number();
         let place = Place { stack: &self.stack, watch: &self.watch, id };
         let made = accepted(&place, &self.names, is_v6, stream).and_then(|(mut socket, theirs)| {
             if let Some(from) = self.sockets.get(&listener) {
