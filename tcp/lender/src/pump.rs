@@ -155,7 +155,10 @@ impl Pump {
             match self.stream.read(scratch) {
                 Ok(0) => {
                     self.inward.is_over = true;
-                    let _ = shutdown(end, Shutdown::Write);
+                    // An error is told in place of an end.
+                    if self.error.is_none() {
+                        let _ = shutdown(end, Shutdown::Write);
+                    }
                     return Ok(true);
                 }
                 Ok(n) => &scratch[..n],
