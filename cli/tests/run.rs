@@ -4,10 +4,12 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::quicket;
+use quicket_testing::{Process, free_port, until};
 use tempfile::tempdir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_quicket");
@@ -59,4 +61,55 @@ fn the_library_is_unpacked_to_the_users_cache_once() {
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         assert_eq!(cache(home.path()).len(), 1);
     }
+}
+
+/// Prints the number and the exit of what is to be the program, and its TCP.
+const FETCH: &str = "
+import os, sys, urllib.request
+print(os.getpid(), urllib.request.urlopen(sys.argv[1]).read().decode().strip())
+sys.exit(3)
+";
+
+#[test]
+fn programs_that_know_nothing_of_it_have_tcp_in_user_space() {
+    let home = tempdir().unwrap();
+    let path = home.path().join("packets");
+    let switch = path.to_str().unwrap();
+    let run = |words: &[&str]| {
+        let mut command = quicket(home.path());
+        command.args([&["run", "--tcp-by", switch, "--"], words].concat());
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command
+    };
+    let none = run(&["/bin/true"]).output().unwrap();
+    let told = String::from_utf8_lossy(&none.stderr);
+    assert_eq!(none.status.code(), Some(6), "{told}");
+    assert!(told.contains("quicket switch packets starts one"), "{told}");
+
+    let mut packets = quicket(home.path());
+    packets.args(["switch", "packets", "--name", switch]).stderr(Stdio::piped());
+    let mut packets = Process(packets.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(packets.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("is ready"), "{line}");
+    fs::write(home.path().join("hello"), "hello\n").unwrap();
+    let port = free_port().to_string();
+    let words = ["python3", "-u", "-m", "http.server", &port, "--bind", "127.0.0.1"];
+    let (server, line) = Process::start(run(&words).current_dir(home.path()));
+    assert!(line.starts_with("Serving HTTP"), "{line}");
+    let url = format!("http://127.0.0.1:{port}/hello");
+    let mut client = run(&["python3", "-c", FETCH, &url]);
+    let client = client.stdout(Stdio::piped()).spawn().unwrap();
+    let pid = client.id();
+    let got = client.wait_with_output().unwrap();
+    // The program is the process that was started, and so is its end.
+    assert_eq!(String::from_utf8_lossy(&got.stdout), format!("{pid} hello\n"));
+    assert_eq!(got.status.code(), Some(3));
+    // The system has no such listener.
+    assert!(std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_err());
+    // The address is given back when the program has ended, and with it the last socket.
+    drop(server);
+    until("the address is free", || {
+        std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_ok()
+    });
 }

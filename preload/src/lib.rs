@@ -6,6 +6,9 @@
 //! poll, select and epoll go to the system in any case; if there are QUIC sockets, they are
 //! announced first.
 //!
+//! Where another process lends the program TCP sockets (`quicket run --tcp-by`), calls on those come to `lent`: what the system
+//! does not do for a local socket as for one of TCP, which is not much.
+//!
 //! # What the library has for itself
 //!
 //! Quicket, which is inside this library, has descriptors of its own, such as UDP sockets, and
@@ -22,6 +25,7 @@
 #![allow(clippy::missing_safety_doc, reason = "they are those of the C library")]
 
 mod descriptors;
+mod lent;
 mod next;
 mod streams;
 mod threads;

@@ -146,4 +146,75 @@ macro_rules! by_descriptor {
     };
 }
 
-pub(crate) use {by_descriptor, next};
+/// Declares functions by their first argument, as [`by_descriptor`], of which descriptors that were lent have their own.
+macro_rules! by_owner {
+    ($($name:ident($fd:ident: c_int $(, $argument:ident: $kind:ty)*) -> $result:ty
+        = $ours:ident, $lent:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
+                type Function = unsafe extern "C" fn(c_int $(, $kind)*) -> $result;
+                match $crate::whose($fd) {
+                    $crate::Whose::System => {
+                        if $crate::lent::is_on() && !quicket_c::Inside::is() {
+                            // SAFETY: the arguments are the caller's.
+                            if let Some(answer) = unsafe { $crate::lent::$lent($fd $(, $argument)*) } {
+                                return answer;
+                            }
+                        }
+                        // SAFETY: the arguments are the caller's.
+                        unsafe { $crate::next::next!($name: Function)($fd $(, $argument)*) }
+                    }
+                    // SAFETY: the arguments are the caller's, and addresses are checked.
+                    $crate::Whose::Quicket => unsafe { quicket_c::$ours($fd $(, $argument)*) },
+                    $crate::Whose::Nobody => $crate::no_descriptor(),
+                }
+            }
+        )*
+    };
+}
+
+/// Declares functions that receive, as [`by_descriptor`], which of descriptors that were lent hear why nothing more comes.
+macro_rules! receiving {
+    ($($name:ident($fd:ident: c_int $(, $argument:ident: $kind:ty)*) = $ours:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($fd: c_int $(, $argument: $kind)*) -> ssize_t {
+                type Function = unsafe extern "C" fn(c_int $(, $kind)*) -> ssize_t;
+
+                // By itself, so that the way past it needs no room on the stack.
+                #[cold]
+                #[inline(never)]
+                unsafe extern "C" fn not_the_systems(
+                    $fd: c_int $(, $argument: $kind)*
+                ) -> ssize_t {
+                    match $crate::whose($fd) {
+                        $crate::Whose::System => {
+                            // SAFETY: the arguments are the caller's.
+                            let answer = unsafe {
+                                $crate::next::next!($name: Function)($fd $(, $argument)*)
+                            };
+                            $crate::lent::received($fd, answer)
+                        }
+                        // SAFETY: the arguments are the caller's, and addresses are checked.
+                        $crate::Whose::Quicket => unsafe { quicket_c::$ours($fd $(, $argument)*) },
+                        $crate::Whose::Nobody => $crate::no_descriptor(),
+                    }
+                }
+
+                let known = $crate::next::Name::$name.known();
+                if quicket_c::kind($fd) != quicket_c::Kind::Other
+                    || known.is_null()
+                    || $crate::lent::is_on()
+                {
+                    // SAFETY: the arguments are the caller's.
+                    return unsafe { not_the_systems($fd $(, $argument)*) };
+                }
+                // SAFETY: the arguments are the caller's.
+                unsafe { $crate::next::next!(@ known, Function)($fd $(, $argument)*) }
+            }
+        )*
+    };
+}
+
+pub(crate) use {by_descriptor, by_owner, next, receiving};

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use libc::{FILE, iovec, loff_t, msghdr, off_t, off64_t, size_t, ssize_t};
 
 use crate::next::{next, set_errno};
-use crate::{Whose, no_descriptor, whose};
+use crate::{Whose, lent, no_descriptor, whose};
 
 /// What a stream calls, as the C library declares it (fopencookie(3)).
 #[repr(C)]
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
 
 /// Declares calls that read or write parts, with flags.
 macro_rules! with_flags {
-    ($($name:ident($offset:ty) = $ours:ident;)*) => {
+    ($($name:ident($offset:ty) = $ours:ident, $heard:path;)*) => {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(
@@ -86,9 +86,9 @@ macro_rules! with_flags {
                     unsafe extern "C" fn(c_int, *const iovec, c_int, $offset, c_int) -> ssize_t;
                 match whose(fd) {
                     // SAFETY: the arguments are the caller's.
-                    Whose::System => unsafe {
+                    Whose::System => $heard(fd, unsafe {
                         next!($name: Function)(fd, parts, count, offset, flags)
-                    },
+                    }),
                     Whose::Quicket => {
                         let Some((mut header, flags)) = message(parts, count, offset, flags) else {
                             return -1;
@@ -104,10 +104,15 @@ macro_rules! with_flags {
 }
 
 with_flags! {
-    preadv2(off_t) = quicket_recvmsg;
-    preadv64v2(off64_t) = quicket_recvmsg;
-    pwritev2(off_t) = quicket_sendmsg;
-    pwritev64v2(off64_t) = quicket_sendmsg;
+    preadv2(off_t) = quicket_recvmsg, lent::received;
+    preadv64v2(off64_t) = quicket_recvmsg, lent::received;
+    pwritev2(off_t) = quicket_sendmsg, sent;
+    pwritev64v2(off64_t) = quicket_sendmsg, sent;
+}
+
+/// Of what is sent, the system says all.
+const fn sent(_: c_int, sent: ssize_t) -> ssize_t {
+    sent
 }
 
 /// The message of parts, and how it is received or sent; else sets the error.

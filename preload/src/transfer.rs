@@ -8,14 +8,19 @@ use libc::{
 use quicket_c::Inside;
 use quicket_c::constants::IPPROTO_QUIC;
 
-use crate::next::{Name, by_descriptor, next, set_errno};
-use crate::{Whose, no_descriptor, opened, whose};
+use crate::next::{Name, by_descriptor, by_owner, next, receiving, set_errno};
+use crate::{Whose, lent, no_descriptor, opened, whose};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if protocol == IPPROTO_QUIC && matches!(domain, libc::AF_INET | libc::AF_INET6) {
         // SAFETY: numbers.
         return unsafe { quicket_c::quicket_socket(domain, kind, protocol) };
+    }
+    if !Inside::is()
+        && let Some(fd) = lent::socket(domain, kind, protocol)
+    {
+        return fd;
     }
     type Function = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
     // SAFETY: numbers.
@@ -63,7 +68,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
                     // SAFETY: the C library has just filled the caller's message.
                     unsafe { opened_by_message(message) };
                 }
-                answer
+                lent::received(fd, answer)
             }
             // SAFETY: the arguments are the caller's, and addresses are checked.
             Whose::Quicket => unsafe { quicket_c::quicket_recvmsg(fd, message, flags) },
@@ -72,12 +77,39 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     }
 
     let known = Name::recvmsg.known();
-    if quicket_c::kind(fd) != quicket_c::Kind::Other || known.is_null() {
+    if quicket_c::kind(fd) != quicket_c::Kind::Other || known.is_null() || lent::is_on() {
         // SAFETY: the arguments are the caller's.
         return unsafe { not_the_systems(fd, message, flags) };
     }
     // SAFETY: the arguments are the caller's.
     unsafe { next!(@ known, Function)(fd, message, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    type Function =
+        unsafe extern "C" fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int;
+    match whose(fd) {
+        Whose::System => {
+            // SAFETY: the arguments are the caller's.
+            let got = unsafe { next!(recvmmsg: Function)(fd, messages, count, flags, timeout) };
+            // An end is a message of no octets.
+            // SAFETY: the C library has filled as many messages as it says.
+            let is_end = got > 0 && lent::is_on() && unsafe { (*messages).msg_len } == 0;
+            if is_end && lent::received(fd, 0) < 0 { -1 } else { got }
+        }
+        // SAFETY: the arguments are the caller's, and addresses are checked.
+        Whose::Quicket => unsafe {
+            quicket_c::quicket_recvmmsg(fd, messages, count, flags, timeout)
+        },
+        Whose::Nobody => no_descriptor(),
+    }
 }
 
 /// Notes the descriptors that came with a message to the library.
@@ -98,27 +130,40 @@ unsafe fn opened_by_message(message: *const msghdr) {
     }
 }
 
-by_descriptor! {
-    bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int
-        = quicket_bind(fd, address, len);
-    listen(fd: c_int, backlog: c_int) -> c_int = quicket_listen(fd, backlog);
+by_owner! {
+    bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int = quicket_bind, bind;
+    listen(fd: c_int, backlog: c_int) -> c_int = quicket_listen, listen;
     accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int
-        = quicket_accept(fd, address, len);
+        = quicket_accept, accept;
     accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int
-        = quicket_accept4(fd, address, len, flags);
+        = quicket_accept4, accept4;
     connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int
-        = quicket_connect(fd, address, len);
+        = quicket_connect, connect;
     __connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int
-        = quicket_connect(fd, address, len);
-    shutdown(fd: c_int, how: c_int) -> c_int = quicket_shutdown(fd, how);
+        = quicket_connect, connect;
     getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int
-        = quicket_getsockname(fd, address, len);
+        = quicket_getsockname, getsockname;
     getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int
-        = quicket_getpeername(fd, address, len);
+        = quicket_getpeername, getpeername;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t)
-        -> c_int = quicket_getsockopt(fd, level, name, value, len);
+        -> c_int = quicket_getsockopt, getsockopt;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t)
-        -> c_int = quicket_setsockopt(fd, level, name, value, len);
+        -> c_int = quicket_setsockopt, setsockopt;
+}
+
+receiving! {
+    recv(fd: c_int, data: *mut c_void, len: size_t, flags: c_int) = quicket_recv;
+    recvfrom(
+        fd: c_int, data: *mut c_void, len: size_t, flags: c_int,
+        from: *mut sockaddr, from_len: *mut socklen_t
+    ) = quicket_recvfrom;
+    read(fd: c_int, data: *mut c_void, len: size_t) = quicket_read;
+    __read(fd: c_int, data: *mut c_void, len: size_t) = quicket_read;
+    readv(fd: c_int, parts: *const iovec, count: c_int) = quicket_readv;
+}
+
+by_descriptor! {
+    shutdown(fd: c_int, how: c_int) -> c_int = quicket_shutdown(fd, how);
 
     send(fd: c_int, data: *const c_void, len: size_t, flags: c_int) -> ssize_t
         = quicket_send(fd, data, len, flags);
@@ -143,20 +188,6 @@ by_descriptor! {
     sendfile64(fd: c_int, file: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
         = quicket_sendfile(fd, file, offset, count);
 
-    recv(fd: c_int, data: *mut c_void, len: size_t, flags: c_int) -> ssize_t
-        = quicket_recv(fd, data, len, flags);
-    recvfrom(
-        fd: c_int, data: *mut c_void, len: size_t, flags: c_int,
-        from: *mut sockaddr, from_len: *mut socklen_t
-    ) -> ssize_t = quicket_recvfrom(fd, data, len, flags, from, from_len);
-    recvmmsg(
-        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec
-    ) -> c_int = quicket_recvmmsg(fd, messages, count, flags, timeout);
-    read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = quicket_read(fd, data, len);
-    __read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = quicket_read(fd, data, len);
-    readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t
-        = quicket_readv(fd, parts, count);
-
     ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int
         = quicket_ioctl(fd, request as usize, argument);
 }
@@ -168,7 +199,7 @@ macro_rules! checked {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(fd: c_int $(, $argument: $kind)*) -> ssize_t {
-                if whose(fd) != Whose::System && $asked <= $room {
+                if (whose(fd) != Whose::System || lent::is_on()) && $asked <= $room {
                     // SAFETY: the arguments are the caller's.
                     return unsafe { $plain(fd $(, $given)*) };
                 }

@@ -16,6 +16,7 @@ use crate::device::{Seen, Wire};
 use crate::out::Out;
 use crate::screen::{Numbers, Verdict, counts_beside_window, judge};
 use crate::segment::{Ends, Header, Reply, Segment};
+use crate::watch::Watched;
 
 /// How long data waits for its acknowledgment until a connection is given up.
 pub const USER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -64,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) is_read_shut: bool,
     pub(crate) is_nonblocking: bool,
+    /// It ends with a reset when the stream goes.
+    pub(crate) resets: bool,
 }
 
 pub(crate) struct Connection {
@@ -94,6 +97,10 @@ pub(crate) struct Connection {
     /// Threads that sleep on that until there is something to read, or room to write.
     pub(crate) readers: u32,
     pub(crate) writers: u32,
+    /// Who is told that there is something to read, or room to write.
+    pub(crate) watched: Option<Watched>,
+    /// Room to write is worth telling: there was none, or the connection is new.
+    pub(crate) wants_room: bool,
     /// What the other side has acknowledged.
     heard: Option<u32>,
     /// Octets that were read.
@@ -145,6 +152,8 @@ impl Connection {
             changed: Arc::default(),
             readers: 0,
             writers: 0,
+            watched: None,
+            wants_room: true,
             heard: None,
             consumed: 0,
             challenged: None,
@@ -258,7 +267,9 @@ impl Connection {
 
     /// Takes data to send, as much as has room. None if nothing can be sent any more.
     pub(crate) fn write(&mut self, data: &[u8]) -> Option<usize> {
-        self.guard(|this| this.socket().send_slice(data).ok())?
+        let taken = self.guard(|this| this.socket().send_slice(data).ok())??;
+        self.wants_room |= taken < data.len();
+        Some(taken)
     }
 
     /// Nothing more is sent behind what has been written.
@@ -428,6 +439,20 @@ impl Connection {
         let socket = self.view();
         let is_closed = socket.state() == State::Closed && socket.remote_endpoint().is_none();
         self.is_detached || self.is_broken || is_closed
+    }
+
+    /// Whether the handshake that this side began is complete.
+    ///
+    /// # Errors
+    ///
+    /// Why it will not be.
+    pub(crate) fn is_connected(&mut self) -> io::Result<bool> {
+        match self.error.take() {
+            Some(kind) => Err(kind.into()),
+            None if self.is_established() => Ok(true),
+            None if self.is_over() => Err(ErrorKind::ConnectionRefused.into()),
+            None => Ok(false),
+        }
     }
 
     pub(crate) fn is_established(&self) -> bool {

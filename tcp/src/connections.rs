@@ -17,6 +17,7 @@ use crate::owned::Owned;
 use crate::segment::{Ends, Reply, Segment};
 use crate::time_wait::{TimeWait, Verdict};
 use crate::timers::Timers;
+use crate::watch::{Ring, Watched};
 
 /// A connection's place. It is used again once the connection is over and no stream has it.
 pub(crate) type Id = usize;
@@ -53,6 +54,8 @@ pub(crate) enum Wake {
     /// One of those that wait for the same, such as a connection to accept.
     One(Arc<Condvar>),
     All(Arc<Condvar>),
+    /// Who watches many.
+    Watch(Ring),
 }
 
 impl Wake {
@@ -60,6 +63,7 @@ impl Wake {
         match self {
             Self::One(sleepers) => sleepers.notify_one(),
             Self::All(sleepers) => sleepers.notify_all(),
+            Self::Watch(ring) => ring.ring(),
         }
     }
 }
@@ -313,7 +317,8 @@ impl Connections {
 
     /// A stream has gone: what was written still leaves.
     pub(crate) fn release(&mut self, id: Id, out: &mut Out, now: Instant) {
-        self.leave_alone(id, false, now);
+        let resets = self.get(id).is_ok_and(|connection| connection.settings.resets);
+        self.leave_alone(id, resets, now);
         self.settle(id, out, now);
     }
 
@@ -391,6 +396,7 @@ impl Connections {
                     if listening.waiters > 0 {
                         self.woken.push(Wake::One(Arc::clone(&listening.changed)));
                     }
+                    self.woken.extend(listening.watched.iter().filter_map(Watched::note));
                 }
             }
             // Nobody will read that (RFC 2525, Section 2.17).
@@ -436,6 +442,30 @@ impl Connections {
         if reads || writes {
             self.woken.push(Wake::All(Arc::clone(&connection.changed)));
         }
+        let has_room = connection.wants_room && connection.is_writable();
+        if let Some(watched) = &connection.watched
+            && (connection.is_readable() || has_room)
+        {
+            let wake = watched.note();
+            connection.wants_room &= !has_room;
+            self.woken.extend(wake);
+        }
+    }
+
+    /// Somebody watches a connection from now on, and looks at it once.
+    pub(crate) fn watch(&mut self, id: Id, watched: Watched) -> io::Result<()> {
+        let connection = self.get(id)?;
+        let wake = connection.watched.insert(watched).note();
+        self.woken.extend(wake);
+        Ok(())
+    }
+
+    /// The same for a listener.
+    pub(crate) fn watch_listener(&mut self, local: SocketAddr, watched: Watched) -> io::Result<()> {
+        let listening = self.listening(local).ok_or(ErrorKind::NotConnected)?;
+        let wake = listening.watched.insert(watched).note();
+        self.woken.extend(wake);
+        Ok(())
     }
 
     /// Wakes all who wait for something of a connection: it has another setting.
@@ -453,14 +483,16 @@ impl Connections {
             connection.error.get_or_insert(kind);
             connection.abort();
             self.woken.push(Wake::All(Arc::clone(&connection.changed)));
+            self.woken.extend(connection.watched.iter().filter_map(Watched::note));
             match connection.role {
                 Role::Owned | Role::Queued => self.detach(id),
                 Role::HalfOpen { .. } | Role::Orphan => self.remove(id),
             }
         }
-        let listeners =
-            self.listening.values().map(|listening| Wake::All(Arc::clone(&listening.changed)));
-        self.woken.extend(listeners);
+        for listening in self.listening.values() {
+            self.woken.push(Wake::All(Arc::clone(&listening.changed)));
+            self.woken.extend(listening.watched.iter().filter_map(Watched::note));
+        }
     }
 }
 

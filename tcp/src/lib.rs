@@ -42,6 +42,7 @@ mod state;
 mod stream;
 mod time_wait;
 mod timers;
+mod watch;
 
 pub use connection::{MAX_BURST, ORPHAN_TIME, USER_TIMEOUT};
 pub use connections::{HANDSHAKE_TIME, MAX_BUFFERS, MAX_CONNECTIONS, MAX_ORPHANS, MAX_PREPARED};
@@ -51,3 +52,4 @@ pub use owned::MAX_EPHEMERAL;
 pub use stack::{MAX_BUFFER, MAX_MTU, MIN_BUFFER, MIN_MTU, Options, Stack};
 pub use stream::{CONNECT_TIME, TcpStream};
 pub use time_wait::{MAX_TIME_WAIT, TIME_WAIT};
+pub use watch::Watch;

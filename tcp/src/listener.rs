@@ -9,6 +9,7 @@ use std::task::Poll;
 use crate::shared::Handle;
 use crate::stack::Stack;
 use crate::stream::TcpStream;
+use crate::watch::Watch;
 
 /// Connections that wait to be accepted at most, unless something else is said.
 pub const BACKLOG: usize = 128;
@@ -102,6 +103,16 @@ impl TcpListener {
     pub fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
         self.is_nonblocking.store(is_nonblocking, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Has a watch say `token` whenever there is something to accept, and once at the beginning.
+    ///
+    /// # Errors
+    ///
+    /// None but that of a stack that is over.
+    pub fn watch(&self, watch: &Watch, token: u64) -> io::Result<()> {
+        let watched = watch.watched(token);
+        self.handle.0.act(|core| core.connections.watch_listener(self.local, watched))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar};
 
 use crate::connections::Id;
+use crate::watch::Watched;
 
 /// Connections of a listener whose handshake is not complete. Beyond that, the oldest makes room: so a flood of SYNs from
 /// nobody keeps a client out only if it is faster than that client's answer.
@@ -21,6 +22,8 @@ pub(crate) struct Listening {
     pub(crate) changed: Arc<Condvar>,
     /// Threads that sleep on that.
     pub(crate) waiters: u32,
+    /// Who is told that one can be accepted.
+    pub(crate) watched: Option<Watched>,
 }
 
 impl Listening {
@@ -32,6 +35,7 @@ impl Listening {
             turns: 0,
             changed: Arc::default(),
             waiters: 0,
+            watched: None,
         }
     }
 

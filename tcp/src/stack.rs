@@ -1,6 +1,7 @@
 //! A stack: one port at the switch for packets, one thread.
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -129,6 +130,12 @@ impl Stack {
             core = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+
+    /// Whether this stack has an address and port: it listens there, or has connections from there.
+    #[must_use]
+    pub fn has(&self, address: SocketAddr) -> bool {
+        self.shared().lock().connections.owned.has(address)
     }
 
     pub(crate) fn shared(&self) -> &Shared {

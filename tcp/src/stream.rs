@@ -12,6 +12,7 @@ use crate::segment::Ends;
 use crate::shared::Handle;
 use crate::stack::Stack;
 use crate::state::Core;
+use crate::watch::Watch;
 
 /// How long [`TcpStream::connect`] waits for an answer: as long as RFC 9293, Section 3.8.3, asks for at least.
 pub const CONNECT_TIME: Duration = Duration::from_secs(180);
@@ -54,16 +55,9 @@ impl TcpStream {
     ///
     /// As [`TcpStream::connect`].
     pub fn connect_timeout(stack: &Stack, address: SocketAddr, time: Duration) -> io::Result<Self> {
-        let id = stack.shared().connect(address)?;
-        let stream = Self::new(Arc::clone(&stack.handle), id)?;
+        let stream = Self::begin(stack, address)?;
         let connected = stream.block(Side::Writing, Some(time), |core, id| {
-            let connection = core.connections.get(id)?;
-            match connection.error.take() {
-                Some(kind) => Err(kind.into()),
-                None if connection.is_established() => Ok(Some(())),
-                None if connection.is_over() => Err(ErrorKind::ConnectionRefused.into()),
-                None => Ok(None),
-            }
+            Ok(core.connections.get(id)?.is_connected()?.then_some(()))
         });
         match connected {
             Ok(()) => Ok(stream),
@@ -72,6 +66,46 @@ impl TcpStream {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Begins to connect, and does not wait for the answer: [`TcpStream::is_connected`] says whether it has come. It is to be
+    /// waited for [`CONNECT_TIME`], or as long as the caller likes.
+    ///
+    /// # Errors
+    ///
+    /// As [`TcpStream::connect`], but for those of the other side.
+    pub fn begin(stack: &Stack, address: SocketAddr) -> io::Result<Self> {
+        let id = stack.shared().connect(address)?;
+        Self::new(Arc::clone(&stack.handle), id)
+    }
+
+    /// Whether the other side has taken the connection by now.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionRefused` when nobody listens there, and what else has ended it. It is said once.
+    pub fn is_connected(&self) -> io::Result<bool> {
+        self.change(|connection| connection.is_connected())?
+    }
+
+    /// Has a watch say `token` whenever there may be something to read, or room to write, and once at the beginning.
+    ///
+    /// # Errors
+    ///
+    /// None but that of a stack that is over.
+    pub fn watch(&self, watch: &Watch, token: u64) -> io::Result<()> {
+        let watched = watch.watched(token);
+        self.held.handle.0.act(|core| core.connections.watch(self.held.id, watched))
+    }
+
+    /// Whether the connection ends with a reset when the last handle is dropped, whatever was written and not sent: what a
+    /// socket does that lingers for no time (SO_LINGER).
+    ///
+    /// # Errors
+    ///
+    /// None but that of a stack that is over.
+    pub fn set_reset_on_drop(&self, resets: bool) -> io::Result<()> {
+        self.change(|connection| connection.settings.resets = resets)
     }
 
     pub(crate) fn new(handle: Arc<Handle>, id: Id) -> io::Result<Self> {

@@ -8,7 +8,7 @@ use clap::Args;
 /// Starts a program that speaks QUIC through the system's socket calls: its
 /// `socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC)` (or AF_INET6, or SOCK_STREAM) works as with the
 /// in-kernel QUIC module, on any kernel. The program must be dynamically linked; its other sockets
-/// and files are not touched. Programs that it starts can do the same.
+/// and files are not touched. Programs that it starts can do the same. With --tcp-by, its TCP is Quicket's, too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -16,7 +16,9 @@ Examples:
   quicket run -- python3 client.py
   quicket run --switch=mail -- python3 mail.py &
   quicket run --switch=chat -- ./chat [::]:443 &
-  quicket switch status")]
+  quicket switch status
+  quicket switch packets --name ./packets &
+  quicket run --tcp-by ./packets -- python3 -m http.server 8000 --bind 127.0.0.1")]
 pub(crate) struct Run {
     /// The library to preload; by default the one within this program, or else
     /// libquicket_preload.so beside it or in ../lib
@@ -37,6 +39,24 @@ pub(crate) struct Run {
         value_parser = program_name
     )]
     pub(crate) switch: Option<String>,
+
+    /// Give the program TCP in user space: its sockets of TCP, and those of programs that it starts, are of a stack of
+    /// its own over a port of the switch for packets of this name, or at this path (quicket switch packets --help).
+    /// They reach other programs with ports there, and hosts that its network devices lead to. A process beside
+    /// the program has the stack, and ends with the last of these sockets
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_name = "NAME", help_heading = "Packets (quicket switch packets --help)")]
+    pub(crate) tcp_by: Option<String>,
+
+    /// Be the process that has the stack, for the process of this number
+    #[cfg(target_os = "linux")]
+    #[arg(long, hide = true, value_name = "PID", requires = "tcp_by", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) lend_to: Option<i32>,
+
+    /// ... which nobody waits for
+    #[cfg(target_os = "linux")]
+    #[arg(long, hide = true, requires = "lend_to")]
+    pub(crate) lend_apart: bool,
 
     /// The program and its arguments
     #[arg(

@@ -1,6 +1,8 @@
-//! `quicket run`: a program with QUIC sockets.
+//! `quicket run`: a program with QUIC sockets, and perhaps with those of a TCP stack in user space.
 
 mod embedded;
+#[cfg(target_os = "linux")]
+mod lend;
 mod program;
 
 use std::env;
@@ -22,6 +24,13 @@ const VARIABLE: &str = "LD_PRELOAD";
 
 /// Becomes the program; returns only if that fails.
 pub(crate) fn run(args: &Run) -> Result<(), Failure> {
+    #[cfg(target_os = "linux")]
+    if let (Some(pid), Some(switch)) = (args.lend_to, &args.tcp_by) {
+        return match args.lend_apart {
+            true => lend::lend(switch, pid),
+            false => lend::step_aside(args),
+        };
+    }
     let Some((name, arguments)) = args.program.split_first() else {
         return Err(Failure::new(Kind::Usage, "which program?"));
     };
@@ -31,7 +40,12 @@ pub(crate) fn run(args: &Run) -> Result<(), Failure> {
     let mut command = Command::new(name);
     command.args(arguments).env(VARIABLE, preload);
     #[cfg(target_os = "linux")]
-    share(&mut command, args.switch.as_deref());
+    {
+        share(&mut command, args.switch.as_deref());
+        if let Some(switch) = &args.tcp_by {
+            command.env(quicket_tcp_protocol::VARIABLE, lend::start(switch)?);
+        }
+    }
     let error = command.exec();
     Err(Failure::environment(format!("cannot start {}", Path::new(name).display()), error))
 }

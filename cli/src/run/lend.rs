@@ -1,0 +1,109 @@
+//! The process that has the TCP stack of a program, and lends it sockets.
+//!
+//! This process becomes the program, which keeps its number, terminal and signals. So the stack is in another one, which
+//! is nobody's child: a program that waits for all of its children must not wait for that. It is started by a
+//! process that ends at once.
+
+use std::env;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+use quicket_switch::rendezvous;
+use quicket_tcp::Stack;
+use quicket_tcp_lender::Lender;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
+
+use crate::args::Run;
+use crate::exit::{Failure, Kind};
+
+/// What comes before an error, in place of what programs are to have in their environment.
+const FAILED: &str = "failed: ";
+/// The most that it says, in bytes.
+const MAX_SAID: u64 = 4096;
+/// How long what programs have written may take to be acknowledged when they have gone.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// Starts the process for this one, at a switch. Returns what the program is to have in its environment.
+pub(super) fn start(switch: &str) -> Result<String, Failure> {
+    let pid = std::process::id().to_string();
+    let mut command = this(switch, &pid, &[])?;
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot)?;
+    let mut said = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(MAX_SAID).read_to_string(&mut said).map_err(cannot)?;
+    }
+    child.wait().map_err(cannot)?;
+    if let Some(why) = said.strip_prefix(FAILED) {
+        return Err(Failure::new(Kind::Environment, why));
+    }
+    if said.is_empty() {
+        return Err(cannot(io::Error::from(io::ErrorKind::UnexpectedEof)));
+    }
+    Ok(said)
+}
+
+fn cannot(error: io::Error) -> Failure {
+    Failure::environment("cannot start the process that has the program's TCP", error)
+}
+
+/// This program, as the process that lends.
+fn this(switch: &str, pid: &str, more: &[&str]) -> Result<Command, Failure> {
+    let mut command = Command::new(env::current_exe().map_err(cannot)?);
+    command.args(["run", "--tcp-by", switch, "--lend-to", pid]).args(more);
+    // The program is not looked at.
+    command.args(["--", "-"]).stdin(Stdio::null());
+    // A program that was lent sockets itself may have started this one.
+    command.env_remove(quicket_tcp_protocol::VARIABLE);
+    Ok(command)
+}
+
+/// Starts it apart, and ends.
+pub(super) fn step_aside(args: &Run) -> Result<(), Failure> {
+    let (Some(switch), Some(pid)) = (&args.tcp_by, args.lend_to) else { return Ok(()) };
+    let mut command = this(switch, &pid.to_string(), &["--lend-apart"])?;
+    command.spawn().map_err(cannot).map(drop)
+}
+
+/// Lends until the program has ended, and nobody has a socket any more.
+pub(super) fn lend(switch: &str, pid: i32) -> Result<(), Failure> {
+    let (lender, program) = match prepare(switch, pid) {
+        Ok(prepared) => prepared,
+        Err(failure) => return say(&format!("{FAILED}{}", failure.message)),
+    };
+    say(&lender.variable())?;
+    let ended = lender.run(program.as_fd());
+    let stack = ended.map_err(|error| Failure::environment("the program's TCP is over", error))?;
+    // Who reads what programs say waits for its end, and not for this.
+    rustix::stdio::dup2_stderr(null()?).map_err(|error| cannot(error.into()))?;
+    let _ = stack.wait_until_over(LINGER);
+    Ok(())
+}
+
+fn null() -> Result<std::fs::File, Failure> {
+    std::fs::OpenOptions::new().write(true).open("/dev/null").map_err(cannot)
+}
+
+fn prepare(switch: &str, pid: i32) -> Result<(Lender, std::os::fd::OwnedFd), Failure> {
+    // What ends programs, ends this one by their end: what they have written still leaves.
+    let _ = setsid();
+    let signals: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
+    signals.thread_block().map_err(|error| cannot(error.into()))?;
+    crate::serve::raise_limit();
+    let path = rendezvous::path(switch).map_err(cannot)?;
+    let program = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput);
+    let program = program.map_err(|kind| cannot(kind.into()))?;
+    let program = pidfd_open(program, PidfdFlags::empty()).map_err(|error| cannot(error.into()))?;
+    let stack =
+        Stack::open(path).map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+    Ok((Lender::new(stack).map_err(cannot)?, program))
+}
+
+/// Tells the process that becomes the program, which waits for the end of this.
+fn say(what: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout();
+    stdout.write_all(what.as_bytes()).and_then(|()| stdout.flush()).map_err(cannot)?;
+    rustix::stdio::dup2_stdout(null()?).map_err(|error| cannot(error.into()))
+}
