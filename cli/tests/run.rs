@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::quicket;
 use quicket_testing::{Process, free_port, until};
@@ -112,4 +113,45 @@ fn programs_that_know_nothing_of_it_have_tcp_in_user_space() {
     until("the address is free", || {
         std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_ok()
     });
+
+    // What a program has left behind still gets sockets, and nobody waits for that who reads what the program says.
+    let later = format!("(sleep 0.5; exec {}) >log 2>&1 & echo $!", words.join(" "));
+    let left = run(&["sh", "-c", &later]).current_dir(home.path()).output().unwrap();
+    let left = Left(String::from_utf8(left.stdout).unwrap().trim().to_owned());
+    until("the server answers", || {
+        let got = run(&["python3", "-c", FETCH, &url]).output().unwrap();
+        got.status.code() == Some(3)
+    });
+    // A server whose lender was killed does not ask for connections without rest.
+    let lenders = fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter(|process| {
+        let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        words.contains("--lend-apart") && words.contains(switch)
+    });
+    let lenders: Vec<_> = lenders.map(|lender| lender.file_name()).collect();
+    assert!(!lenders.is_empty());
+    let killed = Command::new("kill").arg("-KILL").args(&lenders).status().unwrap();
+    assert!(killed.success());
+    let before = left.ticks();
+    std::thread::sleep(Duration::from_secs(1));
+    let spent = left.ticks() - before;
+    assert!(spent < 20, "{spent} ticks in a second");
+}
+
+/// A process that a program has left behind.
+struct Left(String);
+
+impl Left {
+    /// Hundredths of a second that it has had a processor.
+    fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap();
+        // What comes after the name (proc_pid_stat(5)), from the state on.
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        [fields[11], fields[12]].iter().map(|time| time.parse::<u64>().unwrap()).sum()
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-KILL", &self.0]).status();
+    }
 }

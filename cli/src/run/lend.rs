@@ -6,7 +6,8 @@
 
 use std::env;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use nix::sys::signal::{SigSet, Signal};
 use quicket_switch::rendezvous;
 use quicket_tcp::Stack;
 use quicket_tcp_lender::Lender;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
 
 use crate::args::Run;
@@ -26,11 +29,18 @@ const MAX_SAID: u64 = 4096;
 /// How long what programs have written may take to be acknowledged when they have gone.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// Starts the process for this one, at a switch. Returns what the program is to have in its environment.
+/// The lowest number of the descriptor by which programs keep the process. Shells and their scripts use lower ones.
+const KEPT_FROM: i32 = 1000;
+
+/// Starts the process for this one, at a switch. Returns what the program is to have in its environment. The program, and
+/// all that it starts, inherit a descriptor whose last copy keeps the process.
 pub(super) fn start(switch: &str) -> Result<String, Failure> {
     let pid = std::process::id().to_string();
+    let (kept, theirs) = UnixStream::pair().map_err(cannot)?;
     let mut command = this(switch, &pid, &[])?;
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot)?;
+    drop(command);
     let mut said = String::new();
     if let Some(stdout) = child.stdout.take() {
         stdout.take(MAX_SAID).read_to_string(&mut said).map_err(cannot)?;
@@ -42,7 +52,16 @@ pub(super) fn start(switch: &str) -> Result<String, Failure> {
     if said.is_empty() {
         return Err(cannot(io::Error::from(io::ErrorKind::UnexpectedEof)));
     }
+    keep(kept.into()).map_err(|error| cannot(error.into()))?;
     Ok(said)
+}
+
+/// Has the program inherit a descriptor, which nobody closes but programs.
+fn keep(kept: OwnedFd) -> rustix::io::Result<()> {
+    let kept = fcntl_dupfd_cloexec(&kept, KEPT_FROM).unwrap_or(kept);
+    fcntl_setfd(&kept, FdFlags::empty())?;
+    let _ = kept.into_raw_fd();
+    Ok(())
 }
 
 fn cannot(error: io::Error) -> Failure {
@@ -54,7 +73,7 @@ fn this(switch: &str, pid: &str, more: &[&str]) -> Result<Command, Failure> {
     let mut command = Command::new(env::current_exe().map_err(cannot)?);
     command.args(["run", "--tcp-by", switch, "--lend-to", pid]).args(more);
     // The program is not looked at.
-    command.args(["--", "-"]).stdin(Stdio::null());
+    command.args(["--", "-"]);
     // A program that was lent sockets itself may have started this one.
     command.env_remove(quicket_tcp_protocol::VARIABLE);
     Ok(command)
@@ -67,26 +86,53 @@ pub(super) fn step_aside(args: &Run) -> Result<(), Failure> {
     command.spawn().map_err(cannot).map(drop)
 }
 
-/// Lends until the program has ended, and nobody has a socket any more.
+/// Lends until the program has ended, what it has started has ended or closed its copy of the descriptor, and nobody has a
+/// socket any more.
 pub(super) fn lend(switch: &str, pid: i32) -> Result<(), Failure> {
     let (lender, program) = match prepare(switch, pid) {
         Ok(prepared) => prepared,
         Err(failure) => return say(&format!("{FAILED}{}", failure.message)),
     };
     say(&lender.variable())?;
-    let ended = lender.run(program.as_fd());
+    let (end, ended) = UnixStream::pair().map_err(cannot)?;
+    std::thread::Builder::new().spawn(move || wait(&program, end)).map_err(cannot)?;
+    let ended = lender.run(ended.as_fd());
     let stack = ended.map_err(|error| Failure::environment("the program's TCP is over", error))?;
-    // Who reads what programs say waits for its end, and not for this.
-    rustix::stdio::dup2_stderr(null()?).map_err(|error| cannot(error.into()))?;
     let _ = stack.wait_until_over(LINGER);
     Ok(())
+}
+
+/// Waits for the end of the program and of what keeps this process, and says it by closing `end`.
+fn wait(program: &OwnedFd, end: UnixStream) {
+    while let Err(Errno::INTR) = poll(&mut [PollFd::new(program, PollFlags::IN)], None) {}
+    // Who reads what the program says waits for its end, and not for this.
+    let _ = null().map(rustix::stdio::dup2_stderr);
+    // A program may write to each descriptor that it finds.
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    drop(end);
 }
 
 fn null() -> Result<std::fs::File, Failure> {
     std::fs::OpenOptions::new().write(true).open("/dev/null").map_err(cannot)
 }
 
+/// Closes all descriptors but the first three.
+fn close_others() -> io::Result<()> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        numbers.extend(number.filter(|number| *number > 2));
+    }
+    for number in numbers {
+        // The folder's own is closed already.
+        let _ = nix::unistd::close(number);
+    }
+    Ok(())
+}
+
 fn prepare(switch: &str, pid: i32) -> Result<(Lender, std::os::fd::OwnedFd), Failure> {
+    // A pipe of the caller's must end with the program.
+    close_others().map_err(cannot)?;
     // What ends programs, ends this one by their end: what they have written still leaves.
     let _ = setsid();
     let signals: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
