@@ -8,6 +8,9 @@ use quicket::{MAX_WORKERS, Workers};
 
 use super::Transport;
 
+/// How long a connection may stay on which nothing is asked, in seconds, unless it is told otherwise.
+const UNASKED: u32 = 180;
+
 /// When clients must prove their address before anything is spent on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Retry {
@@ -141,7 +144,7 @@ pub(crate) struct Serve {
 
     /// End a connection on which nothing was asked for so many seconds, even if its client says that it is there: it is
     /// told to send no new requests (GOAWAY)
-    #[arg(long, default_value_t = 180, value_name = "SECONDS",
+    #[arg(long, default_value_t = UNASKED, value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) unasked: u32,
 
