@@ -5,8 +5,9 @@ use crate::config::Config;
 use crate::health::Health;
 use crate::site::Site;
 use crate::snapshot::Numbers;
-use crate::testing::{Rng, toy_cipher};
+use crate::testing::toy_cipher;
 use quicket_steering::{Configurations, Place, ServerId};
+use quicket_testing::Rng;
 
 const SITE: &str = "config 0 server-id 3 nonce 13 key 8f95f09245765f80256934e50c66207f
 config 2 server-id 3 nonce 13 plain\nissue 0\n";
@@ -79,7 +80,7 @@ fn server(decision: Decision) -> usize {
 fn every_kind_of_datagram_goes_where_it_should() {
     use Cause::{UnknownServer, Unroutable};
     use Refusal::{Malformed, TooShort, VersionNegotiation};
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let (one, two) = (minted(0, 7, &mut rng), minted(2, 8, &mut rng));
     let unroutable: Vec<u8> = [&[0xe5], &one[1..]].concat();
     let nobody = minted(2, 77, &mut rng);
@@ -154,9 +155,9 @@ fn without_configurations_all_go_by_their_flow() {
 #[test]
 fn no_octets_make_it_panic() {
     let snapshot = snapshot(&file(3), &mut Numbers::default());
-    let (mut rng, mut flows) = (Rng(5), flows());
+    let (mut rng, mut flows) = (Rng::new(5), flows());
     for _ in 0..100_000 {
-        let mut payload = vec![0; rng.below(80)];
+        let mut payload = vec![0; rng.index(80)];
         rng.fill(&mut payload);
         snapshot.decide(&mut flows, &flow(rng.next() as u32), &payload, 0);
     }
@@ -172,12 +173,12 @@ fn two_balancers_agree_without_talking_to_each_other() {
     snapshot(&file(70), &mut used);
     let other = snapshot(&lines.join("\n"), &mut used);
     let (mut flows_one, mut flows_other) = (flows(), Flows::new(64, 60, [1; 16]));
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     for number in 0..20_000 {
-        let payload = match rng.below(3) {
+        let payload = match rng.index(3) {
             0 => long(0xc0, 1, &[0xff; 8]),
-            1 => short(&minted(0, rng.below(50) as u32, &mut rng)),
-            _ => short(&minted(2, rng.below(90) as u32, &mut rng)),
+            1 => short(&minted(0, rng.index(50) as u32, &mut rng)),
+            _ => short(&minted(2, rng.index(90) as u32, &mut rng)),
         };
         let name = |snapshot: &Snapshot, flows: &mut Flows| {
             let at = server(snapshot.decide(flows, &flow(number % 5000), &payload, 0));
@@ -234,7 +235,7 @@ fn a_server_that_drains_keeps_its_flows_and_takes_no_new_ones() {
     for number in 1000..3000 {
         assert_ne!(server(after.decide(&mut flows, &flow(number), &initial, 1)), 2);
     }
-    let named = short(&minted(0, 2, &mut Rng(1)));
+    let named = short(&minted(0, 2, &mut Rng::new(1)));
     assert_eq!(server(after.decide(&mut flows, &flow(9999), &named, 1)), 2);
 }
 
@@ -272,7 +273,7 @@ fn who_is_down_gets_what_names_it_and_loses_its_flows() {
         after.decide(&mut flows, &flow(number), &initial, 1),
         Decision::Forward { server: server(moved), way: Way::Kept(Cause::Unroutable) }
     );
-    let named = short(&minted(0, 2, &mut Rng(1)));
+    let named = short(&minted(0, 2, &mut Rng::new(1)));
     assert_eq!(server(after.decide(&mut flows, &flow(number), &named, 1)), 2);
 }
 

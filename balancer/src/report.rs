@@ -107,7 +107,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Rng;
+    use quicket_testing::Rng;
 
     fn sign(body: &[u8]) -> [u8; 32] {
         let sum = body.iter().fold(7_u8, |sum, octet| sum.rotate_left(1) ^ octet);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn no_octets_make_it_panic_even_with_the_right_key() {
-        let mut rng = Rng(1);
+        let mut rng = Rng::new(1);
         let mut good = 0;
         for _ in 0..50_000 {
             let mut octets = [0; REPORT_LEN];
@@ -147,7 +147,7 @@ mod tests {
             octets[12] &= 1;
             octets[13] &= 0x7f;
             octets[14] &= 0x1f;
-            if rng.below(2) == 0 {
+            if rng.index(2) == 0 {
                 octets[15..30].fill(0);
             }
             good += u32::from(Report::decode(&octets, |_, _| true).is_ok());

@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 
 use quicket_balancer::{Config, Decision, Flow, Flows, Health, Numbers, Site, Snapshot};
 use quicket_steering::{Configurations, Place, ServerId};
-use testing::{Rng, toy_cipher};
+use quicket_testing::Rng;
+use testing::toy_cipher;
 
 /// Seconds of virtual time.
 const SECONDS: u32 = 900;
@@ -72,7 +73,7 @@ fn reader(read: &[u8]) -> Configurations {
 impl World {
     fn new(seed: u64) -> Self {
         let mut world = Self {
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             now: 0,
             servers: Vec::new(),
             next_id: 1,
@@ -171,7 +172,7 @@ impl World {
             _ => return self.count("attempts at a dead server"),
         }
         self.count("connections");
-        let ends = self.now + 1 + self.rng.below(300) as u32;
+        let ends = self.now + 1 + self.rng.index(300) as u32;
         let answered = false;
         self.connections.push(Connection { flow, server: id, dcid, answered, ends });
     }
@@ -184,7 +185,7 @@ impl World {
         };
         // Once it has a connection ID of the server's, either balancer will do.
         let balancer = match connection.answered {
-            true => self.rng.below(BALANCERS),
+            true => self.rng.index(BALANCERS),
             false => 0,
         };
         let payload = match connection.answered {
@@ -198,11 +199,11 @@ impl World {
         }
         assert_eq!(went, Some(connection.server), "at {} s a datagram went elsewhere", self.now);
         self.count("datagrams");
-        if !connection.answered || self.rng.below(4) == 0 {
+        if !connection.answered || self.rng.index(4) == 0 {
             connection.answered = true;
             connection.dcid = self.mint(connection.server);
         }
-        if self.rng.below(5) == 0 {
+        if self.rng.index(5) == 0 {
             self.count("rebindings");
             connection.flow = self.new_flow();
         }
@@ -222,20 +223,20 @@ impl World {
 
     /// What operators and misfortune do.
     fn change(&mut self) {
-        match self.rng.below(60) {
+        match self.rng.index(60) {
             0 if self.servers.len() < 20 => {
                 self.count("added");
                 self.add_server();
             }
             1 => {
-                let at = self.rng.below(self.servers.len());
+                let at = self.rng.index(self.servers.len());
                 if self.servers.iter().filter(|one| one.state == State::Serving).count() > 3 {
                     self.count("killed");
                     self.servers[at].state = State::Dead;
                 }
             }
             2 => {
-                let at = self.rng.below(self.servers.len());
+                let at = self.rng.index(self.servers.len());
                 if self.servers.iter().filter(|one| one.state == State::Serving).count() > 3 {
                     self.count("drained");
                     self.servers[at].state = State::Draining;

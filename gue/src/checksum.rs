@@ -140,7 +140,7 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: u32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
 
     /// Word by word, as RFC 1071 has it.
     fn plain(bytes: &[u8]) -> u16 {
@@ -163,7 +163,7 @@ mod tests {
     fn wide_words_add_up_to_what_words_do() {
         let mut rng = Rng::new(1);
         for _ in 0..2000 {
-            let bytes = rng.bytes(3000);
+            let bytes = rng.bytes_up_to(3000);
             assert_eq!(Sum::new().bytes(&bytes).folded(), plain(&bytes));
             let at = (rng.below(bytes.len() as u64 + 1) & !1) as usize;
             let (a, b) = bytes.split_at(at);

@@ -58,7 +58,7 @@ fn option(header: &[u8]) -> Option<(usize, u8)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
     use std::vec::Vec;
 
     /// A packet of IPv6 with these extension headers, whose first one is of this kind.
@@ -92,7 +92,7 @@ mod tests {
     fn no_options_make_it_panic_or_run_on() {
         let mut rng = Rng::new(11);
         for _ in 0..50_000 {
-            let mut headers = rng.bytes(64);
+            let mut headers = rng.bytes_up_to(64);
             if let [next, len, ..] = &mut headers[..] {
                 (*next, *len) = (DESTINATION, *len & 3);
             }

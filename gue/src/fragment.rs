@@ -107,14 +107,14 @@ fn drop_options(mut options: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::ip::tests::v4;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
     use std::vec::Vec;
 
     #[test]
     fn the_parts_are_the_whole_and_each_fits() {
         let mut rng = Rng::new(6);
         for _ in 0..500 {
-            let mut bytes = v4(17, 9, 0, &rng.bytes(4000));
+            let mut bytes = v4(17, 9, 0, &rng.bytes_up_to(4000));
             bytes[6] = 0;
             let packet = Packet::parse(&bytes).unwrap();
             let mtu = 68 + rng.below(1500) as usize;

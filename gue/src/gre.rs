@@ -157,7 +157,7 @@ pub const fn in_sequence(number: u32, expected: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
 
     #[test]
     fn the_plain_header_is_four_bytes() {
@@ -186,7 +186,7 @@ mod tests {
     fn headers_survive_writing_and_reading_and_nothing_panics() {
         let mut rng = Rng::new(5);
         for _ in 0..20_000 {
-            let payload = rng.bytes(60);
+            let payload = rng.bytes_up_to(60);
             let gre = Gre {
                 protocol: rng.next() as u16,
                 checksum: rng.below(2) == 0,
@@ -200,7 +200,7 @@ mod tests {
             let len = gre.encode(&mut out, sum).unwrap();
             out[len..len + payload.len()].copy_from_slice(&payload);
             assert_eq!(Gre::decode(&out[..len + payload.len()]), Ok((gre, &payload[..])));
-            let _ = Gre::decode(&rng.bytes(30));
+            let _ = Gre::decode(&rng.bytes_up_to(30));
         }
     }
 

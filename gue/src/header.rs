@@ -155,7 +155,7 @@ impl Gue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
     use std::vec::Vec;
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let mut rng = Rng::new(3);
         let mut good = 0;
         for _ in 0..100_000 {
-            let mut bytes = rng.bytes(60);
+            let mut bytes = rng.bytes_up_to(60);
             if let [first, _, f0, f1, rest @ ..] = &mut bytes[..] {
                 *first &= 0x63;
                 (*f0, *f1) = (0, *f1 & 1);

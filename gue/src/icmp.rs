@@ -150,7 +150,7 @@ fn may_answer(packet: &Packet<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::ip::tests::{v4, v6};
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
 
     #[test]
     fn the_sender_learns_the_mtu_from_an_intact_error() {
@@ -247,7 +247,7 @@ mod tests {
         let mut rng = Rng::new(11);
         let mut out = [0; MAX_ICMP];
         for _ in 0..20_000 {
-            let mut bytes = rng.bytes(200);
+            let mut bytes = rng.bytes_up_to(200);
             if let Some(first) = bytes.first_mut() {
                 *first = if rng.below(2) == 0 { 0x45 } else { 0x60 };
             }

@@ -181,7 +181,7 @@ pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
     use std::vec::Vec;
 
     pub(crate) fn v4(protocol: u8, ttl: u8, tos: u8, payload: &[u8]) -> Vec<u8> {
@@ -281,7 +281,7 @@ pub(crate) mod tests {
     fn no_input_makes_it_panic() {
         let mut rng = Rng::new(7);
         for _ in 0..50_000 {
-            let mut bytes = rng.bytes(120);
+            let mut bytes = rng.bytes_up_to(120);
             if let Some(first) = bytes.first_mut() {
                 *first = if rng.below(2) == 0 { 0x40 | *first & 0xf } else { 0x60 };
             }

@@ -38,8 +38,6 @@ mod ip;
 mod mtu;
 mod probe;
 mod remote_checksum;
-#[cfg(test)]
-mod test_rng;
 
 pub use checksum::{Sum, pseudo_header};
 pub use ecn::{Arrival, Ecn, EcnIngress};

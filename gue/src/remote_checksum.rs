@@ -52,14 +52,14 @@ impl RemoteChecksum {
 mod tests {
     use super::*;
     use crate::pseudo_header;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
 
     #[test]
     fn a_completed_checksum_is_the_one_of_the_transport() {
         let mut rng = Rng::new(2);
         let addresses = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         for _ in 0..1000 {
-            let mut bytes = rng.bytes(200);
+            let mut bytes = rng.bytes_up_to(200);
             bytes.resize(bytes.len() + 40, 7);
             let pseudo = pseudo_header(addresses.0, addresses.1, 6, bytes.len() as u32 - 20);
             bytes[36..38].copy_from_slice(&pseudo.folded().to_be_bytes());

@@ -25,11 +25,13 @@
 //! stream or the connection as RFC 9114 demands. h3 then returns an error in which there is a [`Violation`].
 //!
 //! h3 does not tell which requests a GOAWAY leaves out, nor that a request waits for a stream, nor whether SETTINGS
-//! are here that allow extended CONNECT; [`Acceptance`] does.
+//! are here that allow extended CONNECT; [`Acceptance`] does. A server that leaves takes what comes after its GOAWAY;
+//! [`drain`] rejects that.
 #![forbid(unsafe_code)]
 
 mod acceptance;
 mod connection;
+mod drain;
 mod error;
 mod frames;
 mod qpack;
@@ -42,6 +44,7 @@ mod websocket;
 
 pub use acceptance::Acceptance;
 pub use connection::{Connection, OpenStreams};
+pub use drain::drain;
 pub use frames::{Piece, RequestFrames};
 pub use qpack::section;
 pub use requests::{Requests, Transfer};

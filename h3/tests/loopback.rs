@@ -1,9 +1,10 @@
 //! h3's client and server on Quicket over loopback.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -12,22 +13,31 @@ use h3::error::{Code, ConnectionError, StreamError};
 use h3::quic::{self, RecvStream as _};
 use http::{Request, Response};
 use quicket::tokio::{Connection, Endpoint};
-use quicket::{ClientConfig, ClientTls, Identity, ServerConfig, ServerTls};
+use quicket::{ClientConfig, ClientTls, Identity, ServerConfig, ServerTls, TransportConfig};
 use quicket_h3::OpenStreams;
+use tokio::io::AsyncWrite as _;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+/// Long enough for what should happen at once.
+const WAIT: Duration = Duration::from_secs(30);
 
 type Requests = SendRequest<OpenStreams, Bytes>;
 type Server = h3::server::Connection<quicket_h3::Connection, Bytes>;
 
 /// Both ends of a connection.
 async fn pair() -> (Connection, Connection) {
+    pair_with(TransportConfig::default()).await
+}
+
+/// Both ends of a connection with this transport.
+async fn pair_with(transport: TransportConfig) -> (Connection, Connection) {
     let identity = Identity::self_signed(["localhost"]).unwrap();
     let client = ClientTls::builder().pinned([identity.fingerprint()]).alpn(["h3"]);
-    let client = ClientConfig::new(client.build().unwrap());
+    let client = ClientConfig::new(client.build().unwrap()).transport(transport.clone());
     let server = ServerTls::builder(identity).alpn(["h3"]).build().unwrap();
     let listening = Endpoint::bind("127.0.0.1:0").await.unwrap();
-    let listener = listening.listen(ServerConfig::new(server)).unwrap();
+    let listener = listening.listen(ServerConfig::new(server).transport(transport)).unwrap();
     let endpoint = Endpoint::bind("127.0.0.1:0").await.unwrap();
     let connecting = endpoint.connect(listener.local_addr(), "localhost", &client);
     let (client, server) = tokio::join!(connecting, listener.accept());
@@ -97,6 +107,43 @@ async fn a_connection_that_was_not_made_for_websocket_does_not_ask_for_it() {
     let ended = driver.await.unwrap();
     assert!(!ended.is_h3_no_error(), "{ended}");
     assert!(!matches!(accepting.await.unwrap(), Ok(true)));
+}
+
+/// Writes until there is no room.
+async fn fill(stream: &mut quicket::tokio::SendStream) {
+    poll_fn(|cx| {
+        while let Poll::Ready(written) = Pin::new(&mut *stream).poll_write(cx, &[0; 1024]) {
+            written.unwrap();
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_is_not_waited_for_to_take_goaway() {
+    let (client, server) = pair().await;
+    let mut serving = Server::new(quicket_h3::Connection::new(server)).await.unwrap();
+    let drained = quicket_h3::drain(&mut serving, WAIT, std::future::ready(()));
+    assert!(timeout(WAIT, drained).await.unwrap().unwrap());
+    drop(client);
+
+    let small = TransportConfig {
+        send_buffer: 64 << 10,
+        initial_stream_window: 0,
+        max_stream_window: 0,
+        ..TransportConfig::default()
+    };
+    let (_client, server) = pair_with(small).await;
+    let mut serving = Server::new(quicket_h3::Connection::new(server.clone())).await.unwrap();
+    // The second takes what is kept for streams that hold little.
+    let mut streams = [server.open_uni().await.unwrap(), server.open_uni().await.unwrap()];
+    for stream in &mut streams {
+        fill(stream).await;
+    }
+    let patience = Duration::from_millis(50);
+    let drained = quicket_h3::drain(&mut serving, patience, std::future::pending());
+    assert!(!timeout(WAIT, drained).await.unwrap().unwrap());
 }
 
 #[tokio::test]

@@ -127,7 +127,8 @@ impl Halves {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Aes, Rng, hex};
+    use crate::testing::{Aes, hex};
+    use quicket_testing::Rng;
 
     /// The example of Section 5.4.2.3.
     #[test]

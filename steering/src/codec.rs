@@ -258,7 +258,8 @@ impl core::ops::Deref for Text {
 mod tests {
     use super::*;
     use crate::owner::OwnerBits;
-    use crate::testing::{Aes, Rng, hex};
+    use crate::testing::{Aes, hex};
+    use quicket_testing::Rng;
 
     const KEY: &str = "8f95f09245765f80256934e50c66207f";
 

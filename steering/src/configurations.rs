@@ -152,7 +152,8 @@ mod tests {
     use crate::codec::{Place, ServerId};
     use crate::format::Format;
     use crate::keyed_hash::HashKey;
-    use crate::testing::{Aes, Rng};
+    use crate::testing::Aes;
+    use quicket_testing::Rng;
 
     fn codec(number: u8, server_id_len: usize, nonce_len: usize) -> Codec {
         let key = alloc::format!("{number:02x}95f09245765f80256934e50c66207f");

@@ -153,7 +153,7 @@ pub(crate) fn write(packed: u16, octets: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Rng;
+    use quicket_testing::Rng;
 
     #[test]
     fn owners_are_read_as_they_were_written_and_refused_where_they_do_not_fit() {

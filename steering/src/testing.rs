@@ -43,31 +43,3 @@ impl BlockCipher for Aes {
         self.decrypting.decrypt(block, DecryptionContext::None).unwrap();
     }
 }
-
-/// A tiny xorshift generator.
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) fn fill(&mut self, out: &mut [u8]) {
-        for byte in out {
-            *byte = (self.next() >> 32) as u8;
-        }
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = alloc::vec![0; len];
-        self.fill(&mut bytes);
-        bytes
-    }
-}

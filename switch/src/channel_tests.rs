@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
-use crate::testing::Rng;
+use quicket_testing::Rng;
 
 fn random_arrival(rng: &mut Rng) -> Arrival {
     let mut octets = [0; 16];
@@ -12,25 +12,25 @@ fn random_arrival(rng: &mut Rng) -> Arrival {
         let [a, b, c, d, ..] = octets;
         if v6 { IpAddr::V6(octets.into()) } else { IpAddr::V4([a, b, c, d].into()) }
     };
-    let v6 = rng.below(2) == 0;
+    let v6 = rng.index(2) == 0;
     let mut remote = SocketAddr::new(ip(rng, v6), rng.next() as u16);
     if let SocketAddr::V6(remote) = &mut remote {
-        remote.set_scope_id(rng.below(9) as u32);
+        remote.set_scope_id(rng.index(9) as u32);
     }
     let local = SocketAddr::new(ip(rng, v6), rng.next() as u16);
     let marks = [EcnCodepoint::NotEct, EcnCodepoint::Ect0, EcnCodepoint::Ect1, EcnCodepoint::Ce];
     Arrival {
         remote,
-        local: (rng.below(3) > 0).then_some(local),
-        ecn: marks[rng.below(4)],
-        stride: 1 + rng.below(65_535),
-        len: rng.below(70_000),
+        local: (rng.index(3) > 0).then_some(local),
+        ecn: marks[rng.index(4)],
+        stride: 1 + rng.index(65_535),
+        len: rng.index(70_000),
     }
 }
 
 #[test]
 fn what_is_written_is_read() {
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     for _ in 0..20_000 {
         let arrival = random_arrival(&mut rng);
         assert_eq!(decode(&encode(&arrival), arrival.len), Some(arrival));
@@ -40,14 +40,14 @@ fn what_is_written_is_read() {
 /// Whatever comes, it is either refused or just what would be written.
 #[test]
 fn what_is_read_would_be_written_so() {
-    let mut rng = Rng(2);
+    let mut rng = Rng::new(2);
     let mut taken = 0;
     for round in 0..200_000 {
         let mut head = encode(&random_arrival(&mut rng));
         if round % 10 == 0 {
             rng.fill(&mut head);
         } else {
-            head[rng.below(HEAD)] ^= 1 << rng.below(8);
+            head[rng.index(HEAD)] ^= 1 << rng.index(8);
         }
         if let Some(arrival) = decode(&head, 7) {
             taken += 1;

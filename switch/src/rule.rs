@@ -343,14 +343,14 @@ mod tests {
     fn a_damaged_rule_is_refused_with_its_line_or_understood() {
         let whole =
             "user 7 ports 443,8000-8010 addresses 192.0.2.1,::1 names a.example,*.b.example";
-        let mut rng = crate::testing::Rng(5);
+        let mut rng = quicket_testing::Rng::new(5);
         let mut refused = 0;
         for _ in 0..20_000 {
             let mut text = whole.as_bytes().to_vec();
-            for _ in 0..=rng.below(3) {
-                let at = rng.below(text.len());
-                match rng.below(3) {
-                    0 => text[at] ^= 1 << rng.below(7),
+            for _ in 0..=rng.index(3) {
+                let at = rng.index(text.len());
+                match rng.index(3) {
+                    0 => text[at] ^= 1 << rng.index(7),
                     1 => drop(text.remove(at)),
                     _ => text.insert(at, text[at]),
                 }

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use quicket_engine::crypto::{CryptoProvider, SealJob, TAG_LEN};
+use quicket_testing::Rng;
 use quicket_wire::frame::Crypto;
 use quicket_wire::{
     ConnectionId, FrameEncode, LongHeader, PacketKind, Side, Version, Writer, header_sample,
@@ -40,33 +41,6 @@ pub(crate) fn client_hello(server: Option<&str>, protocols: &[&str], padding: us
     body.extend(with_u16_len(&extensions));
     let [_, a, b, c] = (body.len() as u32).to_be_bytes();
     [&[1, a, b, c][..], &body].concat()
-}
-
-/// SplitMix64.
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
-    }
-
-    pub(crate) fn fill(&mut self, out: &mut [u8]) {
-        out.fill_with(|| self.next() as u8);
-    }
-
-    pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
-        for at in (1..list.len()).rev() {
-            list.swap(at, self.below(at + 1));
-        }
-    }
 }
 
 /// A client that sends its first packets.

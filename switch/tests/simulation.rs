@@ -28,7 +28,8 @@ use quicket_switch::router::{Decision, Piece, Reader, Train};
 use quicket_switch::{Registry, Router};
 use quicket_wire::{ConnectionId, EcnCodepoint};
 
-use testing::{Client, Rng, client_hello};
+use quicket_testing::Rng;
+use testing::{Client, client_hello};
 
 /// Virtual time of a seed, in steps of 10 milliseconds.
 const STEPS: u64 = 12_000;
@@ -134,7 +135,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut world = Self {
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             step: 0,
             hosts: Vec::new(),
             connections: BTreeMap::new(),
@@ -179,7 +180,7 @@ impl World {
     /// A new generation of a program.
     fn start(&mut self, host: usize, program: usize) {
         let number = self.number();
-        let workers = 1 + self.rng.below(4) as u16;
+        let workers = 1 + self.rng.index(4) as u16;
         let mut process = Process {
             number,
             program,
@@ -188,7 +189,7 @@ impl World {
             generation: 0,
             receipt: Receipt { incarnation: 0, proof: [0; 16] },
             phase: State::Preparing,
-            at: self.step + self.rng.below(100) as u64,
+            at: self.step + self.rng.index(100) as u64,
         };
         if self.register(host, &mut process, None).is_ok() {
             self.hosts[host].processes.push(process);
@@ -239,9 +240,9 @@ impl World {
 
     /// What operators, time and misfortune do to a host.
     fn change(&mut self, host: usize) {
-        match self.rng.below(4000) {
+        match self.rng.index(4000) {
             0..=7 => {
-                let program = self.rng.below(PROGRAMS.len());
+                let program = self.rng.index(PROGRAMS.len());
                 self.start(host, program);
             }
             8..=9 => self.kill(host),
@@ -311,7 +312,7 @@ impl World {
         if count == 0 {
             return;
         }
-        let at = self.rng.below(count);
+        let at = self.rng.index(count);
         let process = self.hosts[host].processes.remove(at);
         self.end(host, &process);
         self.count("killed");
@@ -329,7 +330,7 @@ impl World {
         let step = self.step;
         let mut delays: Vec<u64> = Vec::new();
         for _ in 0..self.hosts[host].processes.len() {
-            delays.push(self.rng.below(100) as u64);
+            delays.push(self.rng.index(100) as u64);
         }
         let host = &mut self.hosts[host];
         (host.registry, host.router, host.switches) = (registry, router, switches);
@@ -348,12 +349,12 @@ impl World {
 
     fn connect(&mut self) {
         let mut client = Client::new(&mut self.rng);
-        let program = self.rng.below(PROGRAMS.len());
-        let datagrams = 1 + self.rng.below(3);
+        let program = self.rng.index(PROGRAMS.len());
+        let datagrams = 1 + self.rng.index(3);
         let message = client_hello(Some("a.org"), &[PROGRAMS[program]], 900 * (datagrams - 1));
         let hello = client.hello(&TestCrypto, &message, datagrams);
         let number = self.number();
-        let ends = self.step + 100 + self.rng.below(3000) as u64;
+        let ends = self.step + 100 + self.rng.index(3000) as u64;
         let connection = Connection {
             remote: self.remote(),
             program,
@@ -369,7 +370,7 @@ impl World {
 
     /// A client sends something.
     fn speak(&mut self, number: u64) {
-        if self.rng.below(20) == 0 {
+        if self.rng.index(20) == 0 {
             let remote = self.remote();
             self.connections.get_mut(&number).unwrap().remote = remote;
             self.count("rebindings");
@@ -379,10 +380,10 @@ impl World {
         let datagrams = if connection.ids.is_empty() {
             connection.hello.clone()
         } else {
-            let id = connection.ids[self.rng.below(connection.ids.len())];
+            let id = connection.ids[self.rng.index(connection.ids.len())];
             let mut bytes = [&[0x40][..], id.as_slice()].concat();
-            bytes.resize(40 + self.rng.below(1000), 0x77);
-            vec![bytes; 1 + self.rng.below(3)]
+            bytes.resize(40 + self.rng.index(1000), 0x77);
+            vec![bytes; 1 + self.rng.index(3)]
         };
         for bytes in datagrams {
             self.send(Packet { connection: Some(number), remote, bytes });
@@ -391,13 +392,13 @@ impl World {
 
     /// One in twenty is lost, one in twenty comes twice, and each takes its time.
     fn send(&mut self, packet: Packet) {
-        let fate = self.rng.below(20);
+        let fate = self.rng.index(20);
         if fate == 0 {
             return;
         }
         for _ in 0..1 + u64::from(fate == 1) {
-            let late = if self.rng.below(20) == 0 { 30 } else { 2 };
-            let arrives = self.step + 1 + self.rng.below(late) as u64;
+            let late = if self.rng.index(20) == 0 { 30 } else { 2 };
+            let arrives = self.step + 1 + self.rng.index(late) as u64;
             let number = self.number();
             let copy = Packet { bytes: packet.bytes.clone(), ..packet };
             self.flying.insert((arrives, number), copy);
@@ -405,7 +406,7 @@ impl World {
         if self.recorded.len() < 500 {
             self.recorded.push(packet);
         } else {
-            let at = self.rng.below(500);
+            let at = self.rng.index(500);
             self.recorded[at] = packet;
         }
     }
@@ -519,13 +520,13 @@ impl World {
         connection.home = Some(home);
         self.count("datagrams");
         // The answer may be lost.
-        if self.rng.below(10) > 0 {
+        if self.rng.index(10) > 0 {
             self.answer(number, home);
         }
     }
 
     fn answer(&mut self, number: u64, home: Home) {
-        if !self.connections[&number].ids.is_empty() && self.rng.below(4) > 0 {
+        if !self.connections[&number].ids.is_empty() && self.rng.index(4) > 0 {
             return;
         }
         let owner = Some(Owner { generation: home.generation, worker: home.worker });
@@ -547,7 +548,7 @@ impl World {
         self.flying.insert((self.step, self.next + 1), Packet { connection: None, remote, bytes });
         self.next += 1;
         if !self.recorded.is_empty() {
-            let at = self.rng.below(self.recorded.len());
+            let at = self.rng.index(self.recorded.len());
             let bytes = self.recorded[at].bytes.clone();
             if bytes[0] & 0x80 != 0 {
                 self.replayed.insert(bytes[6..14].to_vec());
@@ -570,7 +571,7 @@ impl World {
             }
             let speaking: Vec<u64> = self.connections.keys().copied().collect();
             for number in speaking {
-                if self.rng.below(25) == 0 {
+                if self.rng.index(25) == 0 {
                     self.speak(number);
                 }
             }

@@ -3,8 +3,10 @@
 pub mod allocator;
 mod port;
 mod process;
+mod rng;
 mod wait;
 
 pub use port::free_port;
 pub use process::{Process, signal};
+pub use rng::Rng;
 pub use wait::{LONG, until};

@@ -158,7 +158,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
 
     fn with_u16_len(bytes: &[u8]) -> Vec<u8> {
         [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()

@@ -34,8 +34,6 @@ pub mod packet_number;
 mod reader;
 mod stateless_reset;
 mod stream_id;
-#[cfg(test)]
-mod test_rng;
 mod transport_parameters;
 pub mod varint;
 mod version;

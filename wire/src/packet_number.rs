@@ -60,7 +60,7 @@ pub const fn decode(truncated: u32, pn_len: usize, expected: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_rng::Rng;
+    use quicket_testing::Rng;
 
     /// RFC 9000, Appendix A.2.
     #[test]

@@ -14,7 +14,8 @@ use quicket_gue::{Packet, Sum, decode, pseudo_header};
 use quicket_steering::{Codec, Place, ServerId};
 
 use crate::packets::{self, Made};
-use crate::testing::{Rng, toy_cipher};
+use crate::testing::toy_cipher;
+use quicket_testing::Rng;
 
 pub(crate) const SERVERS: u8 = 5;
 const FILE: &str = "config 0 server-id 2 nonce 14 plain\n\
@@ -126,8 +127,8 @@ impl Both {
 
     /// A connection ID of a configuration: of a server, or of one that there is not.
     pub(crate) fn id(&self, rng: &mut Rng) -> Vec<u8> {
-        let codec = &self.codecs[rng.below(3)];
-        let server = rng.below(usize::from(SERVERS) + 2) as u32;
+        let codec = &self.codecs[rng.index(3)];
+        let server = rng.index(usize::from(SERVERS) + 2) as u32;
         let octets = server.to_be_bytes();
         let len = codec.format().server_id_len();
         let server_id = ServerId::new(&octets[4 - len..]).unwrap();

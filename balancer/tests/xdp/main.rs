@@ -18,7 +18,8 @@ use quicket_balancer::{
 };
 use quicket_bpf::Verdict;
 use quicket_steering::{Place, ServerId};
-use testing::{Rng, toy_cipher};
+use quicket_testing::Rng;
+use testing::toy_cipher;
 
 /// Whether there is a network namespace for this test alone.
 fn namespace() -> bool {
@@ -34,12 +35,12 @@ fn the_kernel_decides_as_user_space_does() {
         return;
     }
     let mut both = Both::new();
-    let mut rng = Rng(17);
+    let mut rng = Rng::new(17);
     let (mut forwarded, mut passed, mut ways) = ([0_u64; 2], 0, [0; 4]);
     for round in 0..30_000 {
         let id = both.id(&mut rng);
         // What user space reads, the kernel is told, at times.
-        if id[0] >> 5 == 1 && rng.below(2) == 0 {
+        if id[0] >> 5 == 1 && rng.index(2) == 0 {
             let server = match both.snapshot.decide(
                 &mut both.flows,
                 &packets::flow(false),
@@ -100,7 +101,7 @@ fn the_kernel_learns_enciphered_connection_ids_and_no_others() {
         return;
     }
     let mut both = Both::new();
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let enciphered = both.codecs[1].clone();
     let place = Place { server_id: ServerId::new(&[0, 0, 0, 2]).unwrap(), owner: None };
     let id = enciphered.mint(&place, &mut |out| rng.fill(out)).unwrap();
@@ -121,7 +122,7 @@ fn lengths_around_the_limit_and_without_a_neighbour() {
         return;
     }
     let mut both = Both::new();
-    let mut rng = Rng(9);
+    let mut rng = Rng::new(9);
     // Over IPv4 and over IPv6, for clients with either.
     for (server, v6, longest) in
         [(3, false, LONGEST), (3, true, 1420), (2, false, 1420), (2, true, 1400)]
@@ -147,7 +148,7 @@ fn what_the_system_would_discard_goes_up() {
         return;
     }
     let mut both = Both::new();
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     let place = Place { server_id: ServerId::new(&[0, 3]).unwrap(), owner: None };
     let id = both.codecs[0].mint(&place, &mut |out| rng.fill(out)).unwrap();
     let packet = packets::with(false, &packets::short(id.as_slice(), 100));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use quicket_balancer::Flow;
 use quicket_gue::{Sum, pseudo_header};
 
-use crate::testing::Rng;
+use quicket_testing::Rng;
 
 /// The device that packets are for.
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -36,14 +36,14 @@ pub(crate) fn short(id: &[u8], len: usize) -> Vec<u8> {
 }
 
 fn long(rng: &mut Rng, id: &[u8]) -> Vec<u8> {
-    let version: [u8; 4] = [[0, 0, 0, 1], [0, 0, 0, 0], [0x6b, 0x33, 0x43, 0xcf]][rng.below(3)];
-    let source = rng.below(22);
-    let form = 0x80 | rng.below(128) as u8;
+    let version: [u8; 4] = [[0, 0, 0, 1], [0, 0, 0, 0], [0x6b, 0x33, 0x43, 0xcf]][rng.index(3)];
+    let source = rng.index(22);
+    let form = 0x80 | rng.index(128) as u8;
     let mut payload = [&[form], &version[..], &[id.len() as u8], id, &[source as u8]].concat();
-    let rest = rng.below(60);
+    let rest = rng.index(60);
     let len = payload.len() + source + rest;
     // At times it is not whole.
-    payload.resize(if rng.below(5) == 0 { len.min(30) } else { len }, 0x5a);
+    payload.resize(if rng.index(5) == 0 { len.min(30) } else { len }, 0x5a);
     payload
 }
 
@@ -123,22 +123,22 @@ fn frame(rest: &[u8], right: bool) -> Made {
 
 /// Any packet with this connection ID, or with another one.
 pub(crate) fn any(rng: &mut Rng, id: &[u8]) -> Made {
-    let mut random = vec![0; rng.below(21)];
+    let mut random = vec![0; rng.index(21)];
     rng.fill(&mut random);
-    let payload = match rng.below(8) {
+    let payload = match rng.index(8) {
         0..3 => {
-            let len = 18 + rng.below(120);
+            let len = 18 + rng.index(120);
             short(id, len)
         }
         3..6 => long(rng, id),
         6 => long(rng, &random),
         _ => {
-            let mut payload = vec![0; rng.below(80)];
+            let mut payload = vec![0; rng.index(80)];
             rng.fill(&mut payload);
             payload
         }
     };
-    let v6 = rng.below(2) == 0;
+    let v6 = rng.index(2) == 0;
     let mut flow = flow(v6);
     let (clients, site) = match v6 {
         false => (
@@ -150,13 +150,13 @@ pub(crate) fn any(rng: &mut Rng, id: &[u8]) -> Made {
             [LISTEN[2], LISTEN[3], "[2001:db8:1::1]:8443", "[2001:db8:1::3]:443"],
         ),
     };
-    flow.client.set_ip(clients[rng.below(24).saturating_sub(19)].parse().unwrap());
-    flow.client.set_port([50001, 1, 0][rng.below(20).saturating_sub(17)]);
-    flow.local = site[rng.below(12).saturating_sub(8)].parse().unwrap();
-    let ttl = [64, 1, 0, 2][rng.below(20).saturating_sub(16)];
-    let tos = rng.below(256) as u8;
+    flow.client.set_ip(clients[rng.index(24).saturating_sub(19)].parse().unwrap());
+    flow.client.set_port([50001, 1, 0][rng.index(20).saturating_sub(17)]);
+    flow.local = site[rng.index(12).saturating_sub(8)].parse().unwrap();
+    let ttl = [64, 1, 0, 2][rng.index(20).saturating_sub(16)];
+    let tos = rng.index(256) as u8;
     let mut packet = made(&payload, tos, ttl, &flow);
-    match rng.below(20) {
+    match rng.index(20) {
         // Without a checksum.
         0 => {
             let at = packet.udp() + 6;
@@ -165,9 +165,9 @@ pub(crate) fn any(rng: &mut Rng, id: &[u8]) -> Made {
         // With what Ethernet fills short frames up with.
         1 => packet.bytes.extend([0; 6]),
         // A fragment, or one that must not become one.
-        2 => packet.set_fragment([0x20, 0x40, 0x60, 0x01][rng.below(4)]),
+        2 => packet.set_fragment([0x20, 0x40, 0x60, 0x01][rng.index(4)]),
         // For another machine.
-        3 => packet.bytes[rng.below(6)] ^= 1 << rng.below(8),
+        3 => packet.bytes[rng.index(6)] ^= 1 << rng.index(8),
         _ => {}
     }
     packet
@@ -176,14 +176,14 @@ pub(crate) fn any(rng: &mut Rng, id: &[u8]) -> Made {
 impl Made {
     /// Changes an octet or two, mostly of headers, or cuts the end off.
     pub(crate) fn damage(&mut self, rng: &mut Rng) {
-        if rng.below(4) == 0 {
-            self.bytes.truncate((self.bytes.len() - rng.below(20)).max(14));
+        if rng.index(4) == 0 {
+            self.bytes.truncate((self.bytes.len() - rng.index(20)).max(14));
         }
-        for _ in 0..=rng.below(2) {
-            let at = 12 + rng.below(self.bytes.len().min(90) - 12);
-            self.bytes[at] ^= 1 << rng.below(8);
+        for _ in 0..=rng.index(2) {
+            let at = 12 + rng.index(self.bytes.len().min(90) - 12);
+            self.bytes[at] ^= 1 << rng.index(8);
         }
-        if rng.below(2) == 0 {
+        if rng.index(2) == 0 {
             self.set_checksum();
         }
     }

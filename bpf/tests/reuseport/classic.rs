@@ -8,13 +8,14 @@ use std::process::Command;
 use quicket_bpf::{Door, OwnerProgram, attach_reuseport, detach_reuseport};
 use quicket_steering::{HashKey, Owner, OwnerBits, Place, ServerId};
 
-use super::{Group, Rng, WORKERS, codec, packet};
+use super::{Group, WORKERS, codec, packet};
+use quicket_testing::Rng;
 
 const GENERATION: u8 = 3;
 
 /// Every kind of datagram goes where the owner in its connection ID lives.
 fn the_kernel_reads_owners_as_we_do(ip: &str) {
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for (block, bits) in [
         ((1, 5), OwnerBits::ONE_OCTET),
         ((1, 15), OwnerBits::ONE_OCTET),
@@ -100,7 +101,7 @@ fn the_longest_program_is_taken() {
     let group = Group::new("127.0.0.1");
     let program = OwnerProgram::new(&codecs, 0, WORKERS).unwrap();
     attach_reuseport(&group.sockets[0], &program).unwrap();
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     for (worker, codec) in (0..WORKERS).cycle().zip(&codecs) {
         let place = Place {
             server_id: ServerId::new(&[1, 2, 3]).unwrap(),
@@ -113,7 +114,7 @@ fn the_longest_program_is_taken() {
 
 /// Owners of several programs, each with a socket of its own behind the first one, which gets all else.
 fn the_kernel_finds_each_owner_that_is_listed(ip: &str) {
-    let mut rng = Rng(23);
+    let mut rng = Rng::new(23);
     let bits = OwnerBits::new(8, 8).unwrap();
     let codec = codec(2, (1, 10), bits, true);
     let len = codec.format().id_len();
@@ -191,7 +192,7 @@ fn long(rng: &mut Rng, version: u32, kind: u8, id: &[u8]) -> Vec<u8> {
 fn the_kernel_brings_first_packets_through_the_door(ip: &str) {
     const V1: u32 = 1;
     const V2: u32 = 0x6b33_43cf;
-    let mut rng = Rng(31);
+    let mut rng = Rng::new(31);
     let codec = codec(2, (1, 10), OwnerBits::new(8, 8).unwrap(), true);
     let mut group = Group::new(ip);
     (WORKERS..8).for_each(|_| group.join());

@@ -12,28 +12,10 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quicket_handshake::Aes128;
 use quicket_steering::{BlockCipher, Codec, ConfigId, Format, HashKey, OwnerBits};
+use quicket_testing::Rng;
 use socket2::{Domain, Socket, Type};
 
 const WORKERS: u16 = 4;
-/// A generator with a fixed seed (xorshift64).
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn fill(&mut self, out: &mut [u8]) {
-        out.iter_mut().for_each(|octet| *octet = (self.next() >> 32) as u8);
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// Sockets on one port, in the order in which they were bound.
 struct Group {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use h3::error::{Code, StreamError};
-use h3::quic::{self, RecvStream as _, SendStream as _, StreamId};
+use h3::quic::{self, StreamId};
 use h3::server::{self, RequestResolver, RequestStream};
 use http::{Request, Response};
 use quicket_files::{Answer, Body, Chunks, Room};
@@ -29,19 +29,15 @@ pub(crate) type TransferOf = Arc<dyn Fn(StreamId) -> Option<Arc<Transfer>> + Sen
 
 /// Answers requests until the connection ends or, once `draining` says so or nothing was asked for long, until those
 /// under way are answered and `delivered`.
-pub(crate) async fn serve<C>(
-    connection: C,
+pub(crate) async fn serve(
+    connection: quicket_h3::Connection,
     client: Arc<Client>,
     transfer_of: TransferOf,
     mut draining: watch::Receiver<Draining>,
     delivered: impl Future<Output = ()>,
-) -> Result<(), h3::error::ConnectionError>
-where
-    C: quic::Connection<Bytes> + Send + 'static,
-    C::BidiStream: Send + 'static,
-{
+) -> Result<(), h3::error::ConnectionError> {
     let mut builder = server::builder();
-    let mut connection: server::Connection<C, Bytes> =
+    let mut connection: server::Connection<_, Bytes> =
         builder.max_field_section_size(MAX_HEADERS).build(connection).await?;
     let under_way = UnderWay::default();
     let mut unasked = Box::pin(under_way.idle(client.site.unasked));
@@ -60,33 +56,21 @@ where
             () = &mut unasked => break,
         }
     }
-    // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
-    connection.shutdown(1).await?;
-    loop {
-        let accepted = tokio::select! {
-            accepted = connection.accept() => accepted?,
-            () = under_way.ends() => break,
-        };
-        let Some(mut resolver) = accepted else { break };
-        // h3 takes the one that it has named for one before it.
-        let code = Code::H3_REQUEST_REJECTED.value();
-        resolver.frame_stream.reset(code);
-        resolver.frame_stream.stream.stop_sending(code);
+    if Box::pin(quicket_h3::drain(&mut connection, PATIENCE, under_way.ends())).await? {
+        delivered.await;
+    } else {
+        log::debug!("{}: the client takes no GOAWAY", client.remote);
     }
-    under_way.ends().await;
-    delivered.await;
     Ok(())
 }
 
 /// One request and its answer.
-async fn exchange<C>(
-    resolver: RequestResolver<C, Bytes>,
+async fn exchange(
+    resolver: RequestResolver<quicket_h3::Connection, Bytes>,
     client: Arc<Client>,
     transfer_of: TransferOf,
     _counted: Counted,
-) where
-    C: quic::Connection<Bytes>,
-{
+) {
     let begun = Instant::now();
     let (request, mut stream) = match timeout(PATIENCE, resolver.resolve_request()).await {
         Ok(Ok(request)) => request,

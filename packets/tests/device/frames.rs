@@ -1,43 +1,23 @@
 //! Frames at random: in order, and changed in a few places.
 
 use quicket_gue::Sum;
+use quicket_testing::Rng;
 
 pub(crate) const UDP: u8 = 17;
 pub(crate) const TCP: u8 = 6;
 
-/// Numbers that are the same in each run (splitmix64).
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
-
 /// A frame, most of them in order, to one of a few destinations.
 pub(crate) fn random(rng: &mut Rng) -> Vec<u8> {
     let mut frame = vec![0; 12];
-    for _ in 0..rng.of(&[0, 0, 0, 0, 1, 2, 3]) {
-        let vlan = rng.of(&[0_u16, 0, 0, 0xe000, 5]);
-        frame.extend(rng.of(&[[0x81, 0], [0x88, 0xa8]]));
+    for _ in 0..rng.pick(&[0, 0, 0, 0, 1, 2, 3]) {
+        let vlan = rng.pick(&[0_u16, 0, 0, 0xe000, 5]);
+        frame.extend(rng.pick(&[[0x81, 0], [0x88, 0xa8]]));
         frame.extend(vlan.to_be_bytes());
     }
-    let is_v4 = rng.below(2) == 0;
+    let is_v4 = rng.index(2) == 0;
     frame.extend(if is_v4 { [8, 0] } else { [0x86, 0xdd] });
     let ip = frame.len();
-    let protocol = rng.of(&[UDP, UDP, UDP, TCP, TCP, 47, 50, 1, 58, 132, 59]);
+    let protocol = rng.pick(&[UDP, UDP, UDP, TCP, TCP, 47, 50, 1, 58, 132, 59]);
     let transport = transport(rng, protocol);
     match is_v4 {
         true => v4(rng, &mut frame, protocol, &transport),
@@ -46,20 +26,21 @@ pub(crate) fn random(rng: &mut Rng) -> Vec<u8> {
     let whole = frame.len();
     // To the shortest frame, before or after the tags came.
     let tags = ip - 14;
-    match rng.below(8) {
+    match rng.index(8) {
         0 => frame.resize(whole.max(60), 0),
         1 => frame.resize(whole.max(60 + tags), 0),
         2 => frame.resize(whole.max(61 + tags), 0),
         _ => {}
     }
     // Header octets, mostly.
-    for _ in 0..rng.of(&[0, 0, 1, 1, 2]) {
-        let at = 12 + rng.below((whole - 12).min(70));
-        frame[at] = rng.of(&[0, 1, 5, 44, 0x45, 0xff, rng.0 as u8]);
+    for _ in 0..rng.pick(&[0, 0, 1, 1, 2]) {
+        let at = 12 + rng.index((whole - 12).min(70));
+        let any = rng.next() as u8;
+        frame[at] = rng.pick(&[0, 1, 5, 44, 0x45, 0xff, any]);
     }
-    match rng.below(12) {
-        0 => frame.truncate(14 + rng.below(frame.len() - 13)),
-        1 => frame.extend(vec![0; 1 + rng.below(20)]),
+    match rng.index(12) {
+        0 => frame.truncate(14 + rng.index(frame.len() - 13)),
+        1 => frame.extend(vec![0; 1 + rng.index(20)]),
         _ => {}
     }
     mend(&mut frame, ip);
@@ -67,8 +48,8 @@ pub(crate) fn random(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn transport(rng: &mut Rng, protocol: u8) -> Vec<u8> {
-    let port = rng.of(&[53_u16, 53, 53, 54]).to_be_bytes();
-    let payload = rng.below(60);
+    let port = rng.pick(&[53_u16, 53, 53, 54]).to_be_bytes();
+    let payload = rng.index(60);
     let mut bytes = vec![4, 0, port[0], port[1]];
     match protocol {
         UDP => {
@@ -76,7 +57,7 @@ fn transport(rng: &mut Rng, protocol: u8) -> Vec<u8> {
             bytes.extend([0, 0]);
         }
         TCP => {
-            let words = rng.of(&[5_u8, 5, 6, 10]);
+            let words = rng.pick(&[5_u8, 5, 6, 10]);
             bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, words << 4, 2, 0, 9, 0, 0, 0, 0]);
             bytes.resize(usize::from(words) * 4, 1);
         }
@@ -87,32 +68,33 @@ fn transport(rng: &mut Rng, protocol: u8) -> Vec<u8> {
 }
 
 fn v4(rng: &mut Rng, frame: &mut Vec<u8>, protocol: u8, transport: &[u8]) {
-    let options: &[u8] = rng.of(&[&[][..], &[], &[], &[1, 1, 1, 0], &[131, 4, 4, 0]]);
+    let options: &[u8] = rng.pick(&[&[][..], &[], &[], &[1, 1, 1, 0], &[131, 4, 4, 0]]);
     let header = 20 + options.len();
     let len = (header + transport.len()) as u16;
-    let fragment = rng.of(&[0_u16, 0x4000, 0x4000, 0x2000, 1]);
+    let fragment = rng.pick(&[0_u16, 0x4000, 0x4000, 0x2000, 1]);
     frame.extend([0x40 | (header / 4) as u8, 0]);
     frame.extend(len.to_be_bytes());
     frame.extend([0, 0]);
     frame.extend(fragment.to_be_bytes());
-    frame.extend([64, protocol, 0, 0, 192, 0, 2, 9, 192, 0, 2, rng.of(&[1, 1, 1, 2])]);
+    frame.extend([64, protocol, 0, 0, 192, 0, 2, 9, 192, 0, 2, rng.pick(&[1, 1, 1, 2])]);
     frame.extend(options);
     frame.extend(transport);
 }
 
 fn v6(rng: &mut Rng, frame: &mut Vec<u8>, protocol: u8, transport: &[u8]) {
-    let count = rng.of(&[0, 0, 0, 1, 2, 7, 8, 9]);
-    let kinds: Vec<u8> =
-        (0..count).map(|at| rng.of(&[60, 60, 60, 60, 60, if at == 0 { 0 } else { 60 }])).collect();
+    let count = rng.pick(&[0, 0, 0, 1, 2, 7, 8, 9]);
+    let kinds: Vec<u8> = (0..count)
+        .map(|at| rng.pick(&[60, 60, 60, 60, 60, if at == 0 { 0 } else { 60 }]))
+        .collect();
     let mut chain = Vec::new();
     for at in 0..kinds.len() {
-        let words = rng.of(&[0_usize, 0, 1]);
+        let words = rng.pick(&[0_usize, 0, 1]);
         chain.extend([kinds.get(at + 1).copied().unwrap_or(protocol), words as u8]);
         chain.resize(chain.len() + 6 + words * 8, 0);
     }
-    if rng.below(8) == 0 {
+    if rng.index(8) == 0 {
         // A fragment header, or one of routing, at the end of the chain. Its next header is the protocol.
-        let last = rng.of(&[44, 43]);
+        let last = rng.pick(&[44, 43]);
         if kinds.is_empty() {
             return v6_of(rng, frame, last, &[&[protocol, 0, 0, 1, 0, 0, 0, 0], transport]);
         }
@@ -127,7 +109,7 @@ fn v6_of(rng: &mut Rng, frame: &mut Vec<u8>, first: u8, payload: &[&[u8]]) {
     frame.extend((payload.len() as u16).to_be_bytes());
     frame.extend([first, 64]);
     frame.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
-    match rng.below(8) {
+    match rng.index(8) {
         0 => frame.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]),
         _ => frame.extend([
             0x20,
@@ -145,7 +127,7 @@ fn v6_of(rng: &mut Rng, frame: &mut Vec<u8>, first: u8, payload: &[&[u8]]) {
             0,
             0,
             0,
-            rng.of(&[1, 1, 1, 2]),
+            rng.pick(&[1, 1, 1, 2]),
         ]),
     }
     frame.extend(payload);

@@ -8,7 +8,8 @@ use quicket_bpf::{TupleKey, TupleProgram, Tuples, Verdict};
 use quicket_packets::{Reason, Tuple, tuples};
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::frames::{Rng, TCP, UDP, random};
+use crate::frames::{TCP, UDP, random};
+use quicket_testing::Rng;
 
 fn tuple(address: &str, protocol: u8, port: u16) -> Tuple {
     Tuple { address: address.parse().unwrap(), protocol, port }
@@ -51,7 +52,7 @@ fn the_program_understands_frames_as_the_parser_does() {
     let family = AddressFamily::from_raw(libc::AF_XDP as u16);
     let socket = rustix::net::socket(family, SocketType::RAW, None).unwrap();
     program.set_socket(0, socket.as_fd()).unwrap();
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let (mut handed, mut refused) = (0, 0);
     for n in 0..200_000 {
         let frame = random(&mut rng);

@@ -8,8 +8,9 @@ use aws_lc_rs::hmac;
 use super::*;
 use crate::codec::{Place, ServerId};
 use crate::owner::Owner;
-use crate::testing::{Aes, Rng, hex};
+use crate::testing::{Aes, hex};
 use crate::{BlockCipher, Configurations};
+use quicket_testing::Rng;
 
 fn hmac_sha256(key: &[u8; 32], message: &[u8]) -> [u8; 32] {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message);

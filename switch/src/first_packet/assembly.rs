@@ -71,24 +71,25 @@ impl Assembly {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Rng, client_hello};
+    use crate::testing::client_hello;
+    use quicket_testing::Rng;
 
     #[test]
     fn pieces_in_any_order_make_the_message() {
-        let mut rng = Rng(3);
+        let mut rng = Rng::new(3);
         for round in 0..500 {
-            let message = client_hello(Some("a.org"), &["h3"], 10 + rng.below(6000));
+            let message = client_hello(Some("a.org"), &["h3"], 10 + rng.index(6000));
             let mut pieces: Vec<Range<usize>> = Vec::new();
             let mut at = 0;
             while at < message.len() {
-                let end = (at + 1 + rng.below(900)).min(message.len());
+                let end = (at + 1 + rng.index(900)).min(message.len());
                 // Now and then with something that was there before.
-                pieces.push(at.saturating_sub(rng.below(3) * 40)..end);
+                pieces.push(at.saturating_sub(rng.index(3) * 40)..end);
                 at = end;
             }
-            pieces.extend(pieces.clone().into_iter().take(rng.below(3)));
+            pieces.extend(pieces.clone().into_iter().take(rng.index(3)));
             for at in (1..pieces.len()).rev() {
-                pieces.swap(at, rng.below(at + 1));
+                pieces.swap(at, rng.index(at + 1));
             }
             let mut assembly = Assembly::default();
             let mut missing: Vec<bool> = vec![true; message.len()];

@@ -8,7 +8,8 @@ use super::*;
 use crate::registry::{
     Attention, ListenAddress, Names, ProcessId, Receipts, Registration, Registry,
 };
-use crate::testing::{Client, Rng, client_hello, crypto_frame, long};
+use crate::testing::{Client, client_hello, crypto_frame, long};
+use quicket_testing::Rng;
 
 fn at(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
@@ -59,7 +60,7 @@ fn leak(bytes: Vec<u8>) -> &'static [u8] {
 #[test]
 fn a_hello_is_read_from_one_to_five_datagrams_in_any_order_with_holes_and_duplicates() {
     let [address] = addresses();
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     for round in 0..300 {
         let count = 1 + round % 5;
         let message = client_hello(Some("www.example.org"), &["h3", "x"], 900 * (count - 1) + 10);
@@ -80,7 +81,7 @@ fn a_hello_is_read_from_one_to_five_datagrams_in_any_order_with_holes_and_duplic
             assert_eq!(again, Reading::Dropped(Unread::Duplicate));
             held.push(knock.bytes);
         }
-        if rng.below(2) == 0 {
+        if rng.index(2) == 0 {
             let knock = knock(address, &client, leak(early));
             assert_eq!(first.hold_early(at(round as u64), &knock), Reading::More);
             held.push(knock.bytes);
@@ -115,7 +116,7 @@ fn the_packets_of_the_rfcs_are_read() {
     let packets =
         [(Version::V1, vectors::V1_CLIENT_PACKET), (Version::V2, vectors::V2_CLIENT_PACKET)];
     for (version, packet) in packets {
-        let mut client = Client::new(&mut Rng(4));
+        let mut client = Client::new(&mut Rng::new(4));
         client.version = version;
         client.dcid = ConnectionId::new(&0x8394_c8f0_3e51_5708_u64.to_be_bytes()).unwrap();
         let octets = (0..packet.len()).step_by(2);
@@ -136,11 +137,11 @@ fn the_packets_of_the_rfcs_are_read() {
 #[test]
 fn packets_that_are_coalesced_with_others_are_found() {
     let [address] = addresses();
-    let mut client = Client::new(&mut Rng(9));
+    let mut client = Client::new(&mut Rng::new(9));
     let message = client_hello(None, &["h3"], 700);
     let (a, b) = message.split_at(300);
     let early = long(client.version, 1, client.dcid.as_slice(), &[], 200);
-    let other = Client::new(&mut Rng(10)).initial(&TestCrypto, &crypto_frame(0, b"other"), 0);
+    let other = Client::new(&mut Rng::new(10)).initial(&TestCrypto, &crypto_frame(0, b"other"), 0);
     let datagram = [
         client.initial(&TestCrypto, &crypto_frame(300, b), 0),
         early,
@@ -157,7 +158,7 @@ fn packets_that_are_coalesced_with_others_are_found() {
 #[test]
 fn what_cannot_be_read_leaves_nothing_and_changes_nothing() {
     let [address] = addresses();
-    let mut client = Client::new(&mut Rng(2));
+    let mut client = Client::new(&mut Rng::new(2));
     let message = client_hello(Some("a.org"), &["h3"], 1500);
     let mut sent = client.hello(&TestCrypto, &message, 2);
     let last = leak(sent.pop().unwrap());
@@ -192,7 +193,7 @@ fn what_cannot_be_read_leaves_nothing_and_changes_nothing() {
 #[test]
 fn halves_are_forgotten_after_a_while() {
     let [address] = addresses();
-    let mut client = Client::new(&mut Rng(2));
+    let mut client = Client::new(&mut Rng::new(2));
     let message = client_hello(Some("a.org"), &["h3"], 1500);
     let sent = client.hello(&TestCrypto, &message, 2);
     let mut first = FirstPackets::new([1; 8]);
@@ -210,7 +211,7 @@ fn halves_are_forgotten_after_a_while() {
 #[test]
 fn one_hello_holds_so_many_datagrams_and_no_more() {
     let [address] = addresses();
-    let mut client = Client::new(&mut Rng(2));
+    let mut client = Client::new(&mut Rng::new(2));
     let mut first = FirstPackets::new([1; 8]);
     for number in 0..40 {
         let piece = client.initial(&TestCrypto, &crypto_frame(100 + number, b"x"), 1200);
@@ -225,7 +226,7 @@ fn one_hello_holds_so_many_datagrams_and_no_more() {
 #[test]
 fn garbage_behind_a_half_is_opened_a_few_times_only() {
     let [address] = addresses();
-    let mut client = Client::new(&mut Rng(2));
+    let mut client = Client::new(&mut Rng::new(2));
     let mut first = FirstPackets::new([1; 8]);
     let half = client.initial(&TestCrypto, &crypto_frame(100, b"x"), 1200);
     assert_eq!(first.read(&TestCrypto, at(0), &knock(address, &client, leak(half))), Reading::More);
@@ -248,7 +249,7 @@ fn garbage_behind_a_half_is_opened_a_few_times_only() {
 fn a_flood_of_halves_is_bounded_and_others_come_through() {
     let [flooded, other] = addresses();
     let mut first = FirstPackets::new([1; 8]);
-    let mut rng = Rng(6);
+    let mut rng = Rng::new(6);
     let message = client_hello(Some("a.org"), &["h3"], 1500);
     let half = |rng: &mut Rng| {
         let mut client = Client::new(rng);
@@ -285,7 +286,7 @@ fn a_flood_of_halves_is_bounded_and_others_come_through() {
 fn one_source_has_its_share_only() {
     let [address] = addresses();
     let mut first = FirstPackets::new([1; 8]);
-    let mut rng = Rng(6);
+    let mut rng = Rng::new(6);
     let message = client_hello(Some("a.org"), &["h3"], 1500);
     let mut read = 0;
     for _ in 0..5000 {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::options::SocketOptions;
-use crate::testing::Rng;
+use quicket_testing::Rng;
 
 fn secrets() -> Secrets {
     let mut next = 0;
@@ -164,16 +164,16 @@ fn other_versions_are_told_so_in_words() {
 /// written and read again.
 #[test]
 fn damaged_messages_are_refused_or_mean_something() {
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     let questions = requests().into_iter().map(ask);
     let whole: Vec<_> = questions.map(|question| encode(&question).unwrap()).collect();
     let mut refused = 0;
     for _ in 0..20_000 {
-        let mut bytes = whole[rng.below(whole.len())].clone();
-        for _ in 0..=rng.below(3) {
-            let at = rng.below(bytes.len());
-            match rng.below(3) {
-                0 => bytes[at] ^= 1 << rng.below(8),
+        let mut bytes = whole[rng.index(whole.len())].clone();
+        for _ in 0..=rng.index(3) {
+            let at = rng.index(bytes.len());
+            match rng.index(3) {
+                0 => bytes[at] ^= 1 << rng.index(8),
                 1 => drop(bytes.remove(at)),
                 _ => bytes.insert(at, bytes[at]),
             }

@@ -10,7 +10,8 @@ use crate::registry::{
     Attention, ListenAddress, Names, OWNER_BITS, ProcessId, Protocol, Receipts, Registration,
     ServerName,
 };
-use crate::testing::{Client, Rng, client_hello, long};
+use crate::testing::{Client, client_hello, long};
+use quicket_testing::Rng;
 
 const REMOTE: &str = "198.51.100.7:4000";
 
@@ -33,7 +34,7 @@ impl World {
         let mask = HashKey::new(*b"maskmask");
         let now = Time::from_nanos(1 << 40);
         Self {
-            rng: Rng(1),
+            rng: Rng::new(1),
             registry: Registry::new(now, 1000, receipts, false),
             router: Router::new(Arc::new(TestCrypto), [9; 16], ReplyRates::default()),
             codec: Codec::new(ConfigId::new(0).unwrap(), format, None, mask),
@@ -164,7 +165,7 @@ fn packets_go_where_their_connection_id_leads() {
 fn clients_that_nobody_knows_wait_while_a_program_says_whose_they_are() {
     let mut world = World::new();
     let a = world.program("a", &["a"], &[]);
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let mut hello = |alpn| {
         let mut client = Client::new(&mut rng);
         client.hello(&TestCrypto, &client_hello(None, &[alpn], 0), 1).remove(0)
@@ -203,7 +204,7 @@ fn clients_that_nobody_knows_wait_while_a_program_says_whose_they_are() {
 fn a_half_read_hello_is_in_the_way_of_a_door_for_a_while_only() {
     let mut world = World::new();
     let (a, b) = (world.program("a", &["a"], &[]), world.program("b", &["b"], &[]));
-    let mut rng = Rng(6);
+    let mut rng = Rng::new(6);
     let mut client = Client::new(&mut rng);
     let sent = client.hello(&TestCrypto, &client_hello(None, &["a"], 1000), 2);
     assert_eq!(world.one(&sent[0]), Decision::Held);
@@ -247,7 +248,7 @@ fn a_client_reaches_who_serves_what_it_asks_for_and_stays_there() {
     let mut newest = [world.program("a", &["a"], &[]), world.program("b", &["b"], &["b.org"])];
     let asked = [(None, "a", 1, 0), (Some("b.org"), "b", 1, 1), (Some("b.org"), "b", 3, 1)];
     for (server, protocol, datagrams, which) in asked {
-        let mut rng = Rng(world.rng.next());
+        let mut rng = Rng::new(world.rng.next());
         let mut client = Client::new(&mut rng);
         let message = client_hello(server, &[protocol], 900 * datagrams - 800);
         let mut sent = client.hello(&TestCrypto, &message, datagrams);
@@ -272,7 +273,7 @@ fn a_client_reaches_who_serves_what_it_asks_for_and_stays_there() {
         let expected = Decision::Deliver { place, way: Way::Pin };
         assert_eq!((world.one(&early), world.one(&last)), (expected.clone(), expected));
     }
-    let mut rng = Rng(77);
+    let mut rng = Rng::new(77);
     let mut client = Client::new(&mut rng);
     let sent = client.hello(&TestCrypto, &client_hello(None, &["c"], 0), 1).remove(0);
     let Client { version, dcid, scid, .. } = client;
@@ -374,7 +375,7 @@ fn a_client_comes_back_after_a_retry_to_who_sent_it() {
     let retry = world.issue(owner(old, 2));
     let new = world.program("a", &["a"], &[]);
     assert_ne!(old, new);
-    let mut client = Client::new(&mut Rng(5));
+    let mut client = Client::new(&mut Rng::new(5));
     (client.dcid, client.token) = (retry, vec![8; 60]);
     let sent = client.hello(&TestCrypto, &client_hello(None, &["a"], 0), 1).remove(0);
     assert_eq!(world.one(&sent), delivered(old, 2, Way::Owner), "as long as it is there");
@@ -422,7 +423,7 @@ fn a_flood_at_one_name_leaves_the_others_in_peace() {
     let (_, b) = (world.program("a", &["a"], &[]), world.program("b", &["b"], &[]));
     let hellos = ["a", "b"].map(|protocol| client_hello(None, &[protocol], 0));
     let mut own = Vec::new();
-    let (mut flooded, mut rng) = (0, Rng(3));
+    let (mut flooded, mut rng) = (0, Rng::new(3));
     for number in 0..50_000_u32 {
         world.now = Time::from_nanos(world.now.as_nanos() + 10_000);
         let bytes = Client::new(&mut rng).hello(&TestCrypto, &hellos[0], 1).remove(0);
@@ -479,9 +480,9 @@ fn a_switch_that_takes_over_refuses_nobody_too_early() {
     world.registry.ready(world.now, back, None).unwrap();
     let configurations = Configurations::new(world.codec.clone());
     world.router.set_reader(back.address(), Reader { configurations, server_id: None });
-    let mut client = Client::new(&mut Rng(5));
+    let mut client = Client::new(&mut Rng::new(5));
     let other = client.hello(&TestCrypto, &client_hello(None, &["b"], 0), 1).remove(0);
-    let mut client = Client::new(&mut Rng(6));
+    let mut client = Client::new(&mut Rng::new(6));
     let own = client.hello(&TestCrypto, &client_hello(None, &["a"], 0), 1).remove(0);
     let unknown = long(Version(0x1a2a_3a4a), 0, &[6; 20], &[7; 8], 1200);
     assert_eq!(world.one(&other), Decision::Drop(DropReason::NotServed));
@@ -511,7 +512,7 @@ fn clients_of_a_listener_that_nobody_accepts_from_wait_and_those_of_others_do_no
             world.program("b", &["b"], &[]);
         }
         world.registry.set_attention(master, Attention::Away);
-        let mut rng = Rng(world.rng.next());
+        let mut rng = Rng::new(world.rng.next());
         let mut client = Client::new(&mut rng);
         let sent = client.hello(&TestCrypto, &client_hello(None, &["a"], 1000), 2);
         let mut held = Vec::new();

@@ -16,8 +16,9 @@ use quicket_switch::registry::{
 };
 use quicket_switch::router::{Decision, Piece, Reader, Train};
 use quicket_switch::{Registry, Router};
+use quicket_testing::Rng;
 use quicket_wire::EcnCodepoint;
-use testing::{Client, Rng, crypto_frame};
+use testing::{Client, crypto_frame};
 
 const START: u64 = 1 << 40;
 
@@ -125,7 +126,7 @@ fn check(registry: &Registry, pieces: &[Piece], len: usize) {
 /// two its offset; above 200 a new packet begins.
 fn hello(mut bytes: &[u8]) {
     let (mut registry, mut router, ids) = world();
-    let mut client = Client::new(&mut Rng(1));
+    let mut client = Client::new(&mut Rng::new(1));
     let now = Time::from_nanos(START);
     let (mut frames, mut packets) = (Vec::new(), Vec::new());
     while let [len, high, low, rest @ ..] = bytes {

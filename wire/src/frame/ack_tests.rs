@@ -1,7 +1,7 @@
 use alloc::{vec, vec::Vec};
 
 use super::*;
-use crate::test_rng::Rng;
+use quicket_testing::Rng;
 
 fn decode(frame_type: u64, bytes: &[u8]) -> Result<Ack<'_>, DecodeError> {
     Ack::decode(frame_type, &mut Reader::new(bytes))

@@ -3,11 +3,11 @@
 use alloc::{string::ToString, vec, vec::Vec};
 
 use super::*;
-use crate::test_rng::Rng;
 use crate::{
     ConnectionId, Dir, EcnCounts, MAX_STREAMS, PacketKind, StatelessResetToken, StreamId,
     TransportErrorCode,
 };
+use quicket_testing::Rng;
 
 fn stream_id(rng: &mut Rng) -> StreamId {
     StreamId::from_u64(rng.varint()).unwrap()
@@ -84,7 +84,7 @@ fn samples<'a>(rng: &mut Rng, data: &'a [u8]) -> Vec<Frame<'a>> {
 fn what_is_encoded_decodes_to_the_same_and_has_the_announced_length() {
     let mut rng = Rng::new(10);
     for _ in 0..500 {
-        let mut data = rng.bytes(100);
+        let mut data = rng.bytes_up_to(100);
         data.insert(0, rng.next() as u8);
         for frame in samples(&mut rng, &data) {
             let mut buffer = [0; 512];
@@ -261,7 +261,7 @@ fn garbage_is_decoded_or_refused_without_panic() {
     let mut rng = Rng::new(16);
     let mut decoded = 0;
     for round in 0..60_000 {
-        let mut payload = rng.bytes(80);
+        let mut payload = rng.bytes_up_to(80);
         if let (Some(first), true) = (payload.first_mut(), round % 2 == 0) {
             *first &= 0x3f;
         }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h3::error::Code;
-use h3::quic::{RecvStream as _, SendStream as _};
 use h3::server::{self, RequestResolver};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Empty};
@@ -131,25 +130,12 @@ async fn accept(
         // It is large, and moved several times until it runs.
         tokio::spawn(Box::pin(exchange(resolver, context.clone(), under_way.count())));
     }
-    // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
-    let Ok(told) = timeout(patience, Box::pin(requests.shutdown(1))).await else {
+    let drained = quicket_h3::drain(&mut requests, patience, under_way.ends());
+    if Box::pin(drained).await? {
+        delivered(&connection, patience).await;
+    } else {
         log::debug!("{}: it takes no GOAWAY", connection.remote_addr());
-        return Ok(());
-    };
-    told?;
-    loop {
-        let accepted = tokio::select! {
-            accepted = requests.accept() => accepted?,
-            () = under_way.ends() => break,
-        };
-        let Some(mut resolver) = accepted else { break };
-        // h3 takes the one that it has named for one before it.
-        let code = Code::H3_REQUEST_REJECTED.value();
-        resolver.frame_stream.reset(code);
-        resolver.frame_stream.stream.stop_sending(code);
     }
-    under_way.ends().await;
-    delivered(&connection, patience).await;
     Ok(())
 }
 
