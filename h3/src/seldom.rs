@@ -72,23 +72,14 @@ impl Wake for Signal {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use quicket_testing::WakeCount;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Count(AtomicUsize);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     #[test]
     fn it_is_polled_until_it_has_nothing_and_then_once_it_has_woken() {
         let seldom = Seldom::new();
-        let count = Arc::new(Count::default());
+        let count = Arc::new(WakeCount::default());
         let task = Waker::from(Arc::clone(&count));
         let cx = Context::from_waker(&task);
         let mut kept = None;
@@ -105,7 +96,7 @@ mod tests {
         assert_eq!(poll(Poll::Pending), (true, Poll::Pending));
         assert_eq!(poll(Poll::Ready(())), (false, Poll::Pending));
         kept.take().unwrap().wake();
-        assert_eq!(count.0.load(Ordering::Relaxed), 1, "the task runs");
+        assert_eq!(count.get(), 1, "the task runs");
         let mut polled = false;
         let given = seldom.poll(&cx, |_| {
             polled = true;
@@ -117,7 +108,7 @@ mod tests {
     #[test]
     fn the_task_that_polled_last_is_woken() {
         let seldom = Seldom::new();
-        let tasks = [(); 2].map(|()| Arc::new(Count::default()));
+        let tasks = [(); 2].map(|()| Arc::new(WakeCount::default()));
         let mut kept = None;
         for task in &tasks {
             let waker = Waker::from(Arc::clone(task));
@@ -127,6 +118,6 @@ mod tests {
             });
         }
         kept.unwrap().wake();
-        assert_eq!(tasks.map(|task| task.0.load(Ordering::Relaxed)), [0, 1]);
+        assert_eq!(tasks.map(|task| task.get()), [0, 1]);
     }
 }

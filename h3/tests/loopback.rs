@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -15,6 +15,7 @@ use http::{Request, Response};
 use quicket::tokio::{Connection, Endpoint};
 use quicket::{ClientConfig, ClientTls, Identity, ServerConfig, ServerTls, TransportConfig};
 use quicket_h3::OpenStreams;
+use quicket_testing::WakeCount;
 use tokio::io::AsyncWrite as _;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -287,16 +288,6 @@ async fn a_thousand_cancelled_requests_leave_room_for_another() {
     timeout(Duration::from_secs(60), all).await.expect("no room for another request");
 }
 
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// h3 asks for a piece with each frame, whether it holds one or not.
 #[tokio::test]
 async fn after_a_large_piece_what_is_held_comes_first_and_then_the_next() {
@@ -314,10 +305,10 @@ async fn after_a_large_piece_what_is_held_comes_first_and_then_the_next() {
         total += piece.len();
         if piece.len() >= 16 << 10 {
             large += 1;
-            let woken = Arc::new(Woken::default());
+            let woken = Arc::new(WakeCount::default());
             let waker = Waker::from(Arc::clone(&woken));
             assert!(recv.poll_data(&mut Context::from_waker(&waker)).is_pending());
-            assert_eq!(woken.0.load(Ordering::Relaxed), 1, "whoever holds nothing asks again");
+            assert_eq!(woken.get(), 1, "whoever holds nothing asks again");
         }
     }
     assert!(large > 0);

@@ -5,8 +5,10 @@ mod port;
 mod process;
 mod rng;
 mod wait;
+mod wake_count;
 
 pub use port::free_port;
 pub use process::{Process, signal};
 pub use rng::Rng;
 pub use wait::{LONG, until};
+pub use wake_count::WakeCount;

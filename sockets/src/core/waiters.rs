@@ -311,20 +311,12 @@ fn wake(waker: Waker) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
-    #[derive(Default)]
-    struct Count(AtomicUsize);
+    use quicket_testing::WakeCount;
 
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn counter() -> (Arc<Count>, Waker, WaiterId) {
-        let count = Arc::new(Count::default());
+    fn counter() -> (Arc<WakeCount>, Waker, WaiterId) {
+        let count = Arc::new(WakeCount::default());
         (Arc::clone(&count), Waker::from(count), WaiterId::unique())
     }
 
@@ -340,11 +332,11 @@ mod tests {
         let mut wakes = Wakes::default();
         waiters.wake(Interest::Established, &mut wakes);
         wakes.fire();
-        assert_eq!(a.0.load(Ordering::Relaxed), 0);
+        assert_eq!(a.get(), 0);
         waiters.wake(Interest::Closed, &mut wakes);
         waiters.wake(Interest::Closed, &mut wakes);
         wakes.fire();
-        assert_eq!((a.0.load(Ordering::Relaxed), b.0.load(Ordering::Relaxed)), (1, 1));
+        assert_eq!((a.get(), b.get()), (1, 1));
     }
 
     struct Explosive;
@@ -366,7 +358,7 @@ mod tests {
         let mut wakes = Wakes::default();
         waiters.wake_all(&mut wakes);
         wakes.fire();
-        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(count.get(), 1);
     }
 
     #[test]
@@ -381,8 +373,8 @@ mod tests {
             let mut wakes = Wakes::default();
             waiters.wake_one(Interest::Closed, preferred, &mut wakes);
             wakes.fire();
-            woken.push(parties.iter().map(|p| p.0.0.load(Ordering::Relaxed)).sum::<usize>());
-            assert_eq!(parties[1].0.0.load(Ordering::Relaxed), 1);
+            woken.push(parties.iter().map(|p| p.0.get()).sum::<usize>());
+            assert_eq!(parties[1].0.get(), 1);
         }
         assert_eq!(woken, [1, 2, 3, 4, 4], "each once");
         assert!(waiters.lists.is_empty());
@@ -405,6 +397,6 @@ mod tests {
         let mut wakes = Wakes::default();
         waiters.wake_all(&mut wakes);
         wakes.fire();
-        assert_eq!((kept.0.load(Ordering::Relaxed), left.0.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!((kept.get(), left.get()), (1, 0));
     }
 }

@@ -1,10 +1,10 @@
 //! What poll(2) would say.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
 use quicket::message::{Errno, PollId, PollState, Shutdown, Socket, StreamFlags};
+use quicket_testing::WakeCount;
 
 use crate::pair::{NEW_FIN, Tls, handshake, listener, pair, recv, send, settle, socket};
 
@@ -60,21 +60,12 @@ fn a_listener_is_readable_once_a_client_is_there() {
     });
 }
 
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn a_waker_is_woken_by_messages_and_by_the_end() {
     let (client, server) = pair();
-    let count = Arc::new(Count::default());
+    let count = Arc::new(WakeCount::default());
     let (id, waker) = (PollId::unique(), Waker::from(Arc::clone(&count)));
-    let woken = || count.0.swap(0, Ordering::SeqCst) > 0;
+    let woken = || count.take() > 0;
     while server.poll_change(&id, &waker).readable {
         recv(&server);
     }
@@ -92,14 +83,14 @@ fn a_waker_is_woken_by_messages_and_by_the_end() {
 #[test]
 fn a_listener_wakes_who_polls_it() {
     let (listening, address) = listener();
-    let count = Arc::new(Count::default());
+    let count = Arc::new(WakeCount::default());
     let (id, waker) = (PollId::unique(), Waker::from(Arc::clone(&count)));
     assert!(!listening.poll_change(&id, &waker).readable);
     let client = socket();
     client.connect(address).unwrap();
     client.set_nonblocking(true);
     let _ = client.connect_tls(Tls::new().client("test"), "localhost");
-    settle(|| count.0.load(Ordering::SeqCst) > 0);
+    settle(|| count.get() > 0);
     assert!(listening.poll_state().readable);
 }
 

@@ -198,22 +198,14 @@ impl Socket {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Wake, Waker};
+    use std::task::Waker;
     use std::thread;
     use std::time::Duration;
 
+    use quicket_testing::WakeCount;
+
     use super::*;
     use crate::core::WaiterId;
-
-    #[derive(Default)]
-    struct Count(AtomicUsize);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     #[test]
     fn one_of_many_begins_and_nobody_who_does_not_wait_waits() {
@@ -230,14 +222,14 @@ mod tests {
 
     #[test]
     fn who_polls_is_woken_and_leaves_what_went_wrong_to_accept() {
-        let (claim, count) = (Claim::default(), Arc::new(Count::default()));
+        let (claim, count) = (Claim::default(), Arc::new(WakeCount::default()));
         let waker = Waker::from(Arc::clone(&count));
         let waiter = Waiter::task(WaiterId::unique(), &waker);
         assert!(claim.is_readable(Some(waiter)), "accept would begin it");
         assert!(claim.begin_for_poll());
         assert!(!claim.is_readable(Some(waiter)));
         assert!(claim.end(Err(Errno::EADDRINUSE)));
-        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(count.get(), 1);
         assert!(claim.is_readable(Some(waiter)));
         assert!(!claim.begin_for_poll());
         assert_eq!(claim.begin(), Err(Errno::EADDRINUSE));
