@@ -2,6 +2,8 @@
 //! quite right, and attackers live on the difference: what is in doubt is refused here, once, whatever
 //! version of HTTP it came by.
 
+use std::borrow::Cow;
+
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, Version};
@@ -131,28 +133,34 @@ fn check_path(request: &Parts) -> Result<(), Refusal> {
 /// No segment is `.` or `..`, in any spelling: an origin that resolves them would find itself in another
 /// route. Nor are there control characters or backslashes.
 pub(crate) fn is_clean_path(path: &str) -> bool {
-    let is_clean = |segment: &str| {
-        // A parameter (;) ends the name for some origins.
-        let name = segment.split(';').next().unwrap_or_default();
-        let mut decoded = Vec::with_capacity(name.len());
-        let mut bytes = name.bytes();
-        while let Some(byte) = bytes.next() {
-            let mut ahead = bytes.clone();
-            let digits = (byte == b'%').then(|| Some((hex(ahead.next()?)?, hex(ahead.next()?)?)));
-            match digits.flatten() {
-                Some((high, low)) => {
-                    bytes = ahead;
-                    decoded.push(high << 4 | low);
-                }
-                None => decoded.push(byte),
-            }
-        }
-        decoded
-            .split(|&byte| byte == b'/' || byte == b'\\')
-            .all(|part| part != b"." && part != b"..")
+    let is_clean = |segment: &[u8]| {
+        // A parameter (;) ends the name for some origins, which may find it, and slashes in it, once they have decoded the path.
+        let name = segment.split(|&byte| byte == b';').next().unwrap_or_default();
+        name != b"." && name != b".."
     };
     path.bytes().all(|byte| byte > 0x20 && byte != 0x7f && byte != b'\\')
-        && path.split('/').all(is_clean)
+        && percent_decoded(path).split(|&byte| byte == b'/' || byte == b'\\').all(is_clean)
+}
+
+/// What percent-encoding stands for (RFC 3986, Section 2.1); a % that is followed by something else stays.
+fn percent_decoded(path: &str) -> Cow<'_, [u8]> {
+    if !path.contains('%') {
+        return Cow::Borrowed(path.as_bytes());
+    }
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut bytes = path.bytes();
+    while let Some(byte) = bytes.next() {
+        let mut ahead = bytes.clone();
+        let digits = (byte == b'%').then(|| Some((hex(ahead.next()?)?, hex(ahead.next()?)?)));
+        match digits.flatten() {
+            Some((high, low)) => {
+                bytes = ahead;
+                decoded.push(high << 4 | low);
+            }
+            None => decoded.push(byte),
+        }
+    }
+    Cow::Owned(decoded)
 }
 
 const fn hex(digit: u8) -> Option<u8> {
@@ -226,7 +234,9 @@ mod tests {
 
     #[test]
     fn paths_that_lead_elsewhere_are_refused() {
-        for path in ["/", "/a", "/a/b.c", "/..a/b..", "/%41", "/a%2", "/..."] {
+        for path in
+            ["/", "/a", "/a/b.c", "/..a/b..", "/%41", "/a%2", "/...", "/a;..", "/a%3b../b", "/;%2e"]
+        {
             assert!(is_clean_path(path), "{path}");
         }
         for path in [
@@ -239,6 +249,11 @@ mod tests {
             "/a\\..\\b",
             "/a%2f..%2fb",
             "/a%5c..%5cb",
+            "/a;x%2f..",
+            "/a;%2f../b",
+            "/;a%5c.%5cb",
+            "/..%3bx/b",
+            "/%2e%3b",
         ] {
             assert!(!is_clean_path(path), "{path}");
         }

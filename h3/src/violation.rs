@@ -55,13 +55,24 @@ impl Violation {
         }
     }
 
+    /// Whoever reads a request's stream closes the connection for a violation before h3 hears of it: who accepts streams
+    /// meanwhile sees no more than that it is closed.
+    fn of_close(error: &quicket::ConnectionError) -> Option<Self> {
+        match error {
+            quicket::ConnectionError::Local { code, .. } if *code != Code::H3_NO_ERROR.value() => {
+                Some(Self::connection(Code::from(*code), "malformed HTTP/3"))
+            }
+            _ => None,
+        }
+    }
+
     /// The violation that an error of a connection tells of.
     pub fn of_connection(error: &h3::error::ConnectionError) -> Option<Self> {
         use h3::error::{ConnectionError, LocalError};
         use h3::quic::ConnectionErrorIncoming;
         match error {
             ConnectionError::Remote(ConnectionErrorIncoming::Undefined(error)) => {
-                error.downcast_ref().copied()
+                error.downcast_ref().copied().or_else(|| Self::of_close(error.downcast_ref()?))
             }
             ConnectionError::Local { error: LocalError::Application { code, .. }, .. }
                 if *code != Code::H3_NO_ERROR =>
@@ -80,3 +91,25 @@ impl fmt::Display for Violation {
 }
 
 impl std::error::Error for Violation {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use h3::error::ConnectionError;
+    use h3::quic::ConnectionErrorIncoming;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_this_side_has_closed_for_a_violation_tells_of_one() {
+        let closed = |code: Code| {
+            let local = quicket::ConnectionError::Local { code: code.value(), reason: Vec::new() };
+            let lost = ConnectionErrorIncoming::Undefined(Arc::new(local));
+            Violation::of_connection(&ConnectionError::Remote(lost))
+        };
+        let found = closed(Code::H3_FRAME_UNEXPECTED).map(|found| (found.scope, found.code));
+        assert_eq!(found, Some((Scope::Connection, Code::H3_FRAME_UNEXPECTED)));
+        assert_eq!(closed(Code::H3_NO_ERROR), None);
+    }
+}

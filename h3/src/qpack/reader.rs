@@ -152,6 +152,10 @@ impl<'a> Reader<'a> {
         let length = self.integer(prefix)?;
         let (bytes, rest) = self.left.split_at_checked(length)?;
         self.left = rest;
+        // RFC 7541, Section 5.2: padding is shorter than a byte. h3 takes any number of ones for padding, EOS among them.
+        if is_coded && bytes.last() == Some(&0xff) {
+            huffman::decode(bytes)?;
+        }
         Some(Text { bytes, is_coded })
     }
 }

@@ -407,11 +407,18 @@ mod tests {
             &[0, 0, 0x27, 0xff, 0xff, 0xff, 0xff, 0xff],
             // Huffman's code with EOS in it.
             &[0, 0, 0x2c, 0xff, 0xff, 0xff, 0xff, 0],
+            // ... and as a value that nobody reads here.
+            &[0, 0, 0x5f, 14, 0x84, 0xff, 0xff, 0xff, 0xff],
+            // Padding of 8 bits, and `a` with 11.
+            &[0, 0, 0x5f, 14, 0x81, 0xff],
+            &[0, 0, 0x5f, 14, 0x82, 0x1f, 0xff],
             &whole[..whole.len() - 1],
         ] {
             assert_eq!(request(wrong), Err(UNDECODABLE), "{wrong:?}");
             assert!(trailers(wrong).is_err(), "{wrong:?}");
         }
+        // `aaz`, whose last bits are ones.
+        assert_eq!(trailers(&[0, 0, 0x5f, 14, 0x83, 0x18, 0xfd, 0xff]), Ok(()));
     }
 
     /// RFC 9114, Section 4.3.2.
