@@ -6,7 +6,8 @@
 //! [`TupleProgram`], that of the switch for packets. All are written by code in this crate: no compiler for BPF is
 //! needed to build Quicket, and no compiled array can differ from its source.
 //!
-//! [`error_socket`] is a socket whose classic program lets errors of ICMP through and nothing else.
+//! [`error_socket`] is a socket whose classic program lets errors of ICMP through and nothing else, [`train_socket`] one that
+//! receives nothing.
 //!
 //! A program is a help and not a promise: while it is attached or replaced, and for datagrams that
 //! came together, the kernel may give a socket what is another's. Whoever receives must look.
@@ -34,6 +35,8 @@ mod owner;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
+mod trains;
+#[cfg(target_os = "linux")]
 mod tuple_program;
 #[cfg(target_os = "linux")]
 mod tuples;
@@ -51,6 +54,8 @@ pub use load_error::LoadError;
 pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]
 pub use sys::{attach_reuseport, detach_reuseport};
+#[cfg(target_os = "linux")]
+pub use trains::train_socket;
 #[cfg(target_os = "linux")]
 pub use tuples::{MAX_QUEUES, TupleKey, TupleProgram, Tuples};
 #[cfg(target_os = "linux")]

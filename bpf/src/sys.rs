@@ -66,6 +66,22 @@ pub(crate) fn bind_packets(socket: BorrowedFd<'_>, protocol: u16, device: u32) -
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Has each packet of a packet socket begin with a header that says what is left to the device (`struct virtio_net_hdr`).
+pub(crate) fn expect_virtual_headers(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option takes an int, which is alive and of this size.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_VNET_HDR,
+            std::ptr::from_ref(&on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Has the kernel choose by address again.
 ///
 /// # Errors
@@ -91,6 +107,9 @@ unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) 
     };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// Of linux/if_packet.h.
+const PACKET_VNET_HDR: libc::c_int = 15;
 
 /// Kinds of maps (`enum bpf_map_type` of linux/bpf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

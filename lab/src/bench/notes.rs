@@ -95,7 +95,8 @@ impl Report {
             "Fetches: a connection for each of them, eight at once; a server and a generator of load that are the same over TCP \
              of the system and in user space, and nginx of Debian, on all cores. The system's TCP, and the stack that has the \
              device (AF_XDP, the client on the system's TCP), are between two network namespaces; the stacks in memory are \
-             at one switch. Without offload: segmentation and receive offload of both devices are off. Length and last octet \
+             at one switch. Without offload: segmentation and receive offload of both devices are off, of the system as of the stack; \
+             nginx and those with offload have the devices as they are made. Length and last octet \
              of each answer are compared. CPU is that of the whole machine."
                 .to_owned(),
             "Checked before measuring: every byte of an untimed transfer in both directions, \

@@ -12,6 +12,7 @@ use rustix::net::RecvFlags;
 
 use super::netlink::{Link, Netlink};
 use super::offloads::Offloads;
+use super::trains::{Leaving, Segment, Trains};
 use super::xsk::{MAX_FRAME, Socket};
 use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
@@ -67,6 +68,8 @@ pub(crate) struct Device {
     /// None only while this is dropped.
     hook: Option<quicket_bpf::Link>,
     queues: Vec<Queue>,
+    /// Where frames of TCP are put together.
+    trains: Option<Trains>,
     /// Those get copies of what ICMP says by the device: one of IPv4, one of IPv6.
     errors: [OwnedFd; 2],
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
@@ -81,6 +84,22 @@ struct Queue {
     socket: Socket,
     /// Something was sent since the last flush, or the kernel has not taken all of it.
     is_owed: bool,
+    /// The kernel had not taken all of it by the last flush: nothing goes past that.
+    is_behind: bool,
+}
+
+impl Queue {
+    /// Has the kernel send what is there. Returns whether something is left.
+    fn flush(&mut self) -> Result<bool, Errno> {
+        self.is_owed = match self.socket.flush() {
+            Ok(is_owed) => is_owed,
+            // It is down: what is there waits in the ring, and is sent once it is up.
+            Err(Errno::NETDOWN) => false,
+            Err(error) => return Err(error),
+        };
+        self.is_behind = self.is_owed;
+        Ok(self.is_owed)
+    }
 }
 
 impl Device {
@@ -135,6 +154,8 @@ impl Device {
                 return Err(failed("no packet socket for errors of ICMP: ", error));
             }
         };
+        let trains = trains(&link, &queues)
+            .map_err(|error| failed("no packet socket for what leaves: ", error))?;
         std::mem::forget(undo);
         let changed = before.without(Offloads::of(name)?);
         let (hook, counters) = (Some(hook), Counters::default());
@@ -143,6 +164,7 @@ impl Device {
             program,
             hook,
             queues,
+            trains,
             errors,
             next_errors: 0,
             is_native,
@@ -272,6 +294,15 @@ impl Device {
         addresses[..6].copy_from_slice(&mac);
         addresses[6..].copy_from_slice(&self.link.mac);
         let at = flow as usize % self.queues.len().max(1);
+        if self.trains.is_some() {
+            return self.join(frame, at);
+        }
+        self.put(frame, at)
+    }
+
+    /// Puts a frame into the ring of a queue.
+    #[inline]
+    fn put(&mut self, frame: &[u8], at: usize) -> Result<Result<(), Reason>, Lie> {
         let Some(queue) = self.queues.get_mut(at) else { return Ok(Err(Reason::Route)) };
         if !queue.socket.send(frame)? {
             self.counters.drop_one(Reason::Full);
@@ -282,17 +313,63 @@ impl Device {
         Ok(Ok(()))
     }
 
+    /// Puts a frame of TCP behind others of its flow. What else there is leaves before it.
+    fn join(&mut self, frame: &[u8], at: usize) -> Result<Result<(), Reason>, Lie> {
+        let is_behind = self.queues.get(at).is_none_or(|queue| queue.is_behind);
+        let segment = if is_behind { None } else { Segment::read(frame) };
+        let (Some(trains), Some(segment)) = (&mut self.trains, segment) else {
+            self.part().map_err(|_| Lie)?;
+            return self.put(frame, at);
+        };
+        if trains.append(frame, &segment, at) {
+            return Ok(Ok(()));
+        }
+        // An error is that the device has gone.
+        self.part().map_err(|_| Lie)?;
+        match self.trains.as_mut().is_some_and(|trains| trains.begin(frame, segment, at)) {
+            true => Ok(Ok(())),
+            false => self.put(frame, at),
+        }
+    }
+
+    /// Has leave what has been put together. What the system does not take is counted here: its port knows no more of it.
+    ///
+    /// # Errors
+    ///
+    /// When the device has gone.
+    fn part(&mut self) -> Result<(), Errno> {
+        let Self { trains: Some(trains), queues, counters, .. } = self else { return Ok(()) };
+        let (at, n) = match trains.close() {
+            None => return Ok(()),
+            Some(Leaving::One(at, frame)) => {
+                let Some(queue) = queues.get_mut(at) else { return Ok(()) };
+                match queue.socket.send(frame).map_err(|Lie| Errno::IO)? {
+                    true => (queue.is_owed, counters.sent) = (true, counters.sent + 1),
+                    false => counters.drop_one(Reason::Full),
+                }
+                return Ok(());
+            }
+            Some(Leaving::Many(at, n)) => (at, n),
+        };
+        // What went before is not overtaken. (More than the kernel takes at once is overtaken this time.)
+        if let Some(queue) = queues.get_mut(at).filter(|queue| queue.is_owed) {
+            queue.flush()?;
+        }
+        match trains.send() {
+            Ok(()) => counters.sent += u64::from(n),
+            Err(error @ (Errno::NXIO | Errno::NODEV)) => return Err(error),
+            // Out of room or memory, or the device is down.
+            Err(_) => counters.drop_many(Reason::Full, n.into()),
+        }
+        Ok(())
+    }
+
     /// Has the kernel send what is there. Returns whether something is left.
     pub(super) fn flush(&mut self) -> Result<bool, Errno> {
+        self.part()?;
         let mut is_owed = false;
         for queue in self.queues.iter_mut().filter(|queue| queue.is_owed) {
-            queue.is_owed = match queue.socket.flush() {
-                Ok(is_owed) => is_owed,
-                // It is down: what is there waits in the ring, and is sent once it is up.
-                Err(Errno::NETDOWN) => false,
-                Err(error) => return Err(error),
-            };
-            is_owed |= queue.is_owed;
+            is_owed |= queue.flush()?;
         }
         Ok(is_owed)
     }
@@ -406,7 +483,15 @@ fn sockets(program: &TupleProgram, link: &Link, is_native: bool) -> io::Result<V
             result => result?,
         };
         program.set_socket(number, socket.as_fd())?;
-        queues.push(Queue { socket, is_owed: false });
+        queues.push(Queue { socket, is_owed: false, is_behind: false });
     }
     Ok(queues)
+}
+
+/// Where it pays to put frames together: where the kernel copies them, and no queue of its own stands between this and the device,
+/// in which they could be overtaken by those that go by AF_XDP.
+fn trains(link: &Link, queues: &[Queue]) -> io::Result<Option<Trains>> {
+    let copies = queues.iter().all(|queue| !queue.socket.is_zero_copy());
+    let pays = link.virtual_kind.is_some() && link.is_queueless && copies;
+    pays.then(|| Trains::new(link.index)).transpose()
 }

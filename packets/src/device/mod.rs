@@ -3,7 +3,7 @@
 //! `quicket-bpf` has the program that hands frames of registered tuples to a device's sockets, and everything else to
 //! the system. `xsk` is such a socket, `attached` a device with one for each queue. `netlink` and `ways` say which
 //! device leads where, `offloads` what a device must not do, and `checksum` completes what senders on this machine
-//! leave open. `network` is all of that for the forwarder. [`Changes`] tells others that this host's networks are not
+//! leave open. `trains` puts segments of TCP together that leave. `network` is all of that for the forwarder. [`Changes`] tells others that this host's networks are not
 //! what they were, and [`Routes`] whether a device leads somewhere.
 
 mod attached;
@@ -15,6 +15,7 @@ mod offloads;
 #[cfg(test)]
 mod rates;
 mod routes;
+mod trains;
 mod ways;
 mod xsk;
 

@@ -39,6 +39,7 @@ const LINKS: u32 = 1;
 const LINK_ADDRESS: u16 = 1;
 const LINK_NAME: u16 = 3;
 const LINK_MTU: u16 = 4;
+const LINK_QUEUEING: u16 = 6;
 const LINK_INFO: u16 = 18;
 const LINK_KIND: u16 = 1;
 const ROUTE_TO: u16 = 1;
@@ -91,6 +92,8 @@ pub(super) struct Link {
     pub(super) mtu: u32,
     /// The driver of a device that is none of hardware, such as veth.
     pub(super) virtual_kind: Option<String>,
+    /// What leaves by it waits nowhere (tc(8): noqueue).
+    pub(super) is_queueless: bool,
 }
 
 /// Where a packet goes next.
@@ -406,12 +409,14 @@ fn link(body: &[u8]) -> Option<Link> {
         mac: [0; 6],
         mtu: 0,
         virtual_kind: None,
+        is_queueless: false,
     };
     for (kind, value) in attributes(rest) {
         match kind {
             LINK_NAME => link.name = text(value),
             LINK_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
             LINK_MTU => link.mtu = number(value)?,
+            LINK_QUEUEING => link.is_queueless = text(value) == "noqueue",
             LINK_INFO => {
                 let kind = attributes(value).find(|(kind, _)| *kind == LINK_KIND);
                 link.virtual_kind = kind.map(|(_, value)| text(value));

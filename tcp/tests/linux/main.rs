@@ -10,6 +10,7 @@ mod many;
 #[path = "../../examples/http/serve.rs"]
 mod serve;
 mod tap;
+mod trains;
 #[path = "../../examples/http/transport.rs"]
 #[allow(dead_code, reason = "the server needs less than the generator of load")]
 mod transport;

@@ -9,17 +9,28 @@ pub(in crate::bench) const FIGURES: &[Figure] = &[
     rate("system, with offload", |measurement| fetches(measurement, FetchWay::System)),
     rate("system, without", |measurement| fetches(measurement, FetchWay::WithoutOffload)),
     rate("nginx", |measurement| fetches(measurement, FetchWay::Nginx)),
-    rate("stack, AF_XDP", |measurement| fetches(measurement, FetchWay::Device)),
+    rate("stack, AF_XDP, with offload", |measurement| fetches(measurement, FetchWay::Device)),
+    rate("stack, AF_XDP, without", |measurement| {
+        fetches(measurement, FetchWay::DeviceWithoutOffload)
+    }),
     rate("stacks, memory", |measurement| fetches(measurement, FetchWay::Memory)),
     octets("octets: system, with offload", |measurement| gbit(measurement, FetchWay::System)),
     octets("octets: system, without", |measurement| gbit(measurement, FetchWay::WithoutOffload)),
     octets("octets: nginx", |measurement| gbit(measurement, FetchWay::Nginx)),
-    octets("octets: stack, AF_XDP", |measurement| gbit(measurement, FetchWay::Device)),
+    octets("octets: stack, AF_XDP, with offload", |measurement| {
+        gbit(measurement, FetchWay::Device)
+    }),
+    octets("octets: stack, AF_XDP, without", |measurement| {
+        gbit(measurement, FetchWay::DeviceWithoutOffload)
+    }),
     octets("octets: stacks, memory", |measurement| gbit(measurement, FetchWay::Memory)),
     time("CPU: system, with offload", |measurement| cpu(measurement, FetchWay::System)),
     time("CPU: system, without", |measurement| cpu(measurement, FetchWay::WithoutOffload)),
     time("CPU: nginx", |measurement| cpu(measurement, FetchWay::Nginx)),
-    time("CPU: stack, AF_XDP", |measurement| cpu(measurement, FetchWay::Device)),
+    time("CPU: stack, AF_XDP, with offload", |measurement| cpu(measurement, FetchWay::Device)),
+    time("CPU: stack, AF_XDP, without", |measurement| {
+        cpu(measurement, FetchWay::DeviceWithoutOffload)
+    }),
     time("CPU: stacks, memory", |measurement| cpu(measurement, FetchWay::Memory)),
 ];
 

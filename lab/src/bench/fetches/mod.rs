@@ -107,7 +107,7 @@ impl Run<'_> {
     fn measure(&self, way: FetchWay) -> Result<Fetched, Failure> {
         match way {
             FetchWay::Memory => self.by_memory(),
-            FetchWay::Device => self.by_device(),
+            FetchWay::Device | FetchWay::DeviceWithoutOffload => self.by_device(way),
             FetchWay::System | FetchWay::WithoutOffload | FetchWay::Nginx => self.by_system(way),
         }
     }
@@ -124,8 +124,11 @@ impl Run<'_> {
         self.load(FetchWay::Memory, None, transport, address)
     }
 
-    fn by_device(&self) -> Result<Fetched, Failure> {
+    fn by_device(&self, way: FetchWay) -> Result<Fetched, Failure> {
         let pair = VethPair::new(MTU)?;
+        if way == FetchWay::DeviceWithoutOffload {
+            switch_off(&pair)?;
+        }
         let path = self.folder.join("device");
         let device = Some(DEVICE.to_owned());
         let switch = Assignment::Switch { path: path.clone(), device };
@@ -135,7 +138,7 @@ impl Run<'_> {
             Assignment::Server { transport: Transport::Stack(path), address, threads: THREADS };
         let _server = self.ready(Some((&pair, End::Left)), &server)?;
         let there = Some((&pair, End::Right));
-        self.load(FetchWay::Device, there, Transport::System, address)
+        self.load(way, there, Transport::System, address)
     }
 
     fn by_system(&self, way: FetchWay) -> Result<Fetched, Failure> {

@@ -297,14 +297,22 @@ pub enum FetchWay {
     Nginx,
     /// A stack in user space, with the device of its end (AF_XDP); the other end is the system's.
     Device,
+    /// The same without segmentation and receive offload at both ends.
+    DeviceWithoutOffload,
     /// Stacks in user space at both ends, by a switch in memory.
     Memory,
 }
 
 impl FetchWay {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::System, Self::WithoutOffload, Self::Nginx, Self::Device, Self::Memory];
+    pub const ALL: [Self; 6] = [
+        Self::System,
+        Self::WithoutOffload,
+        Self::Nginx,
+        Self::Device,
+        Self::DeviceWithoutOffload,
+        Self::Memory,
+    ];
 }
 
 /// What came through the switch for packets.
