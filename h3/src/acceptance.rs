@@ -1,10 +1,12 @@
 //! Which requests a server takes, as the transport knows it and h3 does not tell.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use h3::quic::StreamId;
 use tokio::sync::{SetOnce, watch};
+
+use crate::frames::Settings;
 
 /// Which requests the server of a connection takes. Clones share what they know.
 #[derive(Clone, Debug)]
@@ -18,12 +20,15 @@ struct State {
     end: watch::Sender<Option<u64>>,
     /// Whether it takes requests of extended CONNECT, once its SETTINGS are here.
     extended_connect: SetOnce<bool>,
+    /// How long the peer takes field sections.
+    max_section: AtomicU64,
 }
 
 impl Default for Acceptance {
     fn default() -> Self {
         let (waiting, end) = (AtomicUsize::new(0), watch::Sender::new(None));
-        Self(Arc::new(State { waiting, end, extended_connect: SetOnce::new() }))
+        let max_section = AtomicU64::new(Settings::default().max_section);
+        Self(Arc::new(State { waiting, end, extended_connect: SetOnce::new(), max_section }))
     }
 }
 
@@ -57,10 +62,17 @@ impl Acceptance {
         *self.0.extended_connect.wait().await
     }
 
-    /// The server has sent its SETTINGS.
-    pub(crate) fn settles(&self, extended_connect: bool) {
+    /// The peer has sent its SETTINGS.
+    pub(crate) fn settles(&self, settings: Settings) {
+        self.0.max_section.store(settings.max_section, Ordering::Relaxed);
         // There is one SETTINGS frame at most (RFC 9114, Section 7.2.4).
-        let _ = self.0.extended_connect.set(extended_connect);
+        let _ = self.0.extended_connect.set(settings.extended_connect);
+    }
+
+    /// How long the peer takes field sections, as they are decoded: any, as long as its SETTINGS are not here
+    /// (RFC 9114, Section 7.2.4.2).
+    pub(crate) fn max_section(&self) -> u64 {
+        self.0.max_section.load(Ordering::Relaxed)
     }
 
     /// The server has named the first request that it does not answer.
@@ -115,7 +127,7 @@ mod tests {
             let acceptance = Acceptance::default();
             let told = pin!(acceptance.takes_extended_connect()).poll(&mut cx);
             assert_eq!(told, Poll::Pending);
-            acceptance.settles(takes);
+            acceptance.settles(Settings { extended_connect: takes, ..Settings::default() });
             let told = pin!(acceptance.takes_extended_connect()).poll(&mut cx);
             assert_eq!(told, Poll::Ready(takes));
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
@@ -14,9 +15,10 @@ use quicket::tokio::{self, Acceptor, Stream};
 
 use crate::acceptance::Waiting;
 use crate::frames::{RequestFrames, Sender};
+use crate::sections::Sections;
 use crate::seldom::Seldom;
 use crate::unidirectional::Unidirectional;
-use crate::{Acceptance, BidiStream, RecvStream, Requests, SendStream, error};
+use crate::{Acceptance, BidiStream, RecvStream, Requests, SendStream, Transfer, error};
 
 /// A future under way, to be polled again. `Sync`, so that values that hold one can be shared.
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
@@ -40,6 +42,8 @@ pub struct Connection {
     seldom: Seldom,
     requests: Requests,
     guard: Option<Guard>,
+    /// What is kept of sections, if anything is.
+    sections: Option<Arc<Sections>>,
 }
 
 /// What a peer is checked by.
@@ -57,6 +61,7 @@ impl Connection {
             seldom: Seldom::new(),
             requests: Requests::default(),
             guard: None,
+            sections: None,
         }
     }
 
@@ -85,6 +90,16 @@ impl Connection {
     #[must_use]
     pub fn with_websocket(mut self) -> Self {
         self.opener.may_ask = true;
+        self
+    }
+
+    /// Keeps what h3 makes of sections, and uses it again for requests and answers that are alike, in no more than 12 KiB. For a
+    /// [`Connection::server`]; its requests must be read by [`resolve`](crate::resolve): others read something else.
+    #[must_use]
+    pub fn with_kept_sections(mut self) -> Self {
+        let client = self.acceptance();
+        let sections = |guard: &Guard| Arc::new(Sections::new(guard.max_section, client));
+        self.sections = self.guard.as_ref().map(sections);
         self
     }
 
@@ -140,10 +155,12 @@ impl<B: Buf> quic::Connection<B> for Connection {
     ) -> Poll<Result<Self::BidiStream, ConnectionErrorIncoming>> {
         let connection = &self.opener.connection;
         let stream = ready!(self.acceptor.poll_bi(cx)).map_err(error::accept)?;
-        let stream = BidiStream::accepted(stream, &self.requests);
+        let transfer = Transfer::new(stream.is_early_data(), self.sections.clone());
+        let stream = BidiStream::accepted(stream, &self.requests, Arc::clone(&transfer));
         Poll::Ready(Ok(match &self.guard {
             Some(guard) => {
-                stream.guarded(connection.clone(), RequestFrames::new(guard.max_section))
+                let frames = RequestFrames::new(guard.max_section).known_to(transfer);
+                stream.guarded(connection.clone(), frames)
             }
             None => stream,
         }))

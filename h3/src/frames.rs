@@ -10,11 +10,12 @@ mod request;
 
 use bytes::Bytes;
 
-pub(crate) use control::Control;
+pub(crate) use control::{Control, Settings};
 pub use request::RequestFrames;
 
 pub(crate) use header::integer;
 use header::{Header, kind};
+pub(crate) const HEADERS: u64 = kind::HEADERS;
 
 use crate::Violation;
 use h3::error::Code;

@@ -20,6 +20,9 @@
 //! h3 does not tell requests that came as 0-RTT data from others; [`Requests`] does. It does not take those
 //! that ask for WebSocket; [`resolve`] does. Nor does it send them; [`ask_for_websocket`] has it do so.
 //!
+//! h3 encodes and decodes each section anew. A [`Connection::with_kept_sections`] uses again what it made of those that are alike, if
+//! requests are read by [`resolve`] and answers begun by [`respond`].
+//!
 //! h3 trusts its peer in more than a server can, or a client of servers that it does not know. [`Connection::server`]
 //! and [`Connection::client`] stand between: frames are bounded before they are kept, and what is malformed ends its
 //! stream or the connection as RFC 9114 demands. h3 then returns an error in which there is a [`Violation`].
@@ -34,8 +37,12 @@ mod connection;
 mod drain;
 mod error;
 mod frames;
+mod kept;
+mod lines;
+mod message;
 mod qpack;
 mod requests;
+mod sections;
 mod seldom;
 mod stream;
 mod unidirectional;
@@ -46,11 +53,12 @@ pub use acceptance::Acceptance;
 pub use connection::{Connection, OpenStreams};
 pub use drain::drain;
 pub use frames::{Piece, RequestFrames};
+pub use message::{resolve, respond};
 pub use qpack::section;
 pub use requests::{Requests, Transfer};
 pub use stream::{BidiStream, RecvStream, SendStream};
 pub use violation::{Scope, Violation};
-pub use websocket::{WebSocket, ask_for_websocket, resolve};
+pub use websocket::{WebSocket, ask_for_websocket};
 
 pub use h3;
 pub use quicket;

@@ -1,18 +1,21 @@
 //! What the transport knows of a peer's requests, which h3 does not pass on.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use h3::quic::StreamId;
+use http::{HeaderMap, Request};
+
+use crate::sections::Sections;
 
 /// The peer's requests, each as long as its stream is neither dropped nor split. Clones share what they know.
 #[derive(Clone, Debug, Default)]
-pub struct Requests(Arc<Mutex<HashMap<u64, Arc<Transfer>>>>);
+pub struct Requests(Arc<Mutex<BTreeMap<u64, Arc<Transfer>>>>);
 
 impl Requests {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Transfer>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Transfer>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -31,7 +34,12 @@ impl Requests {
     }
 
     pub(crate) fn remove(&self, id: u64) {
-        self.lock().remove(&id);
+        let mut requests = self.lock();
+        requests.remove(&id);
+        if requests.is_empty() {
+            // It would keep room for some, as long as the connection is idle.
+            *requests = BTreeMap::new();
+        }
     }
 }
 
@@ -43,12 +51,26 @@ const COPIED: usize = 8 << 10;
 pub struct Transfer {
     is_early: bool,
     taken: AtomicU64,
-    offered: Mutex<Option<Bytes>>,
+    given: Mutex<Given>,
+    /// What is written waits for what follows.
+    is_held: AtomicBool,
+    sections: Option<Arc<Sections>>,
+}
+
+/// What h3 does not pass on.
+#[derive(Debug, Default)]
+struct Given {
+    /// What the next DATA frame has in it.
+    content: Option<Bytes>,
+    /// What is written behind the status.
+    lines: Option<Bytes>,
+    /// The request that h3 reads another one for.
+    request: Option<Request<()>>,
 }
 
 impl Transfer {
-    pub(crate) fn new(is_early: bool) -> Arc<Self> {
-        Arc::new(Self { is_early, ..Self::default() })
+    pub(crate) fn new(is_early: bool, sections: Option<Arc<Sections>>) -> Arc<Self> {
+        Arc::new(Self { is_early, sections, ..Self::default() })
     }
 
     /// True if the request came as 0-RTT data.
@@ -66,17 +88,63 @@ impl Transfer {
     /// shows what it sends, but not whose it is.
     pub fn offer(&self, content: &Bytes) {
         let offer = (content.len() > COPIED).then(|| content.clone());
-        let former = std::mem::replace(&mut *self.lock(), offer);
+        let former = std::mem::replace(&mut self.lock().content, offer);
         // To drop it may run another's code: not under the lock.
         drop(former);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Bytes>> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Says that the response is finished at once after what is sent from now on: it waits until then, and goes
+    /// out together. It must be short.
+    pub fn hold(&self) {
+        self.is_held.store(true, Ordering::Relaxed);
+    }
+
+    /// What was held goes out.
+    pub(crate) fn release(&self) {
+        self.is_held.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn take_offer(&self) -> Option<Bytes> {
-        self.lock().take()
+        self.lock().content.take()
+    }
+
+    /// Looks for a request that was read before, and keeps it until [`Self::take_request`] if there is one.
+    pub(crate) fn recognize(&self, section: &[u8]) -> bool {
+        let found = self.sections.as_ref().and_then(|sections| sections.find(section));
+        let is_known = found.is_some();
+        self.lock().request = found;
+        is_known
+    }
+
+    pub(crate) fn take_request(&self) -> Option<Request<()>> {
+        self.lock().request.take()
+    }
+
+    /// What h3 has made of a section.
+    pub(crate) fn keep(&self, section: &[u8], request: &Request<()>) {
+        if let Some(sections) = &self.sections {
+            sections.keep(section, request);
+        }
+    }
+
+    /// Has these fields written behind the status that is sent next; false if h3 should write them.
+    pub(crate) fn write_lines(&self, fields: &HeaderMap) -> bool {
+        let lines = self.sections.as_ref().and_then(|sections| sections.lines(fields));
+        let are_written = lines.is_some();
+        self.lock().lines = lines;
+        are_written
+    }
+
+    pub(crate) fn take_lines(&self) -> Option<Bytes> {
+        self.lock().lines.take()
     }
 
     pub(crate) fn count(&self, bytes: usize) {

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h3::error::Code;
 use h3::quic::{self, StreamErrorIncoming, StreamId, WriteBuf};
 
 use crate::frames::{Control, RequestFrames};
 use crate::seldom::Seldom;
-use crate::{Acceptance, Piece, Requests, Scope, Transfer, Violation, error, websocket};
+use crate::{Acceptance, Piece, Requests, Scope, Transfer, Violation, error, message, websocket};
 
 /// Less than this becomes memory of its own, in bytes: the buffer in which it came is mostly empty.
 const SMALL: usize = 16 << 10;
@@ -40,17 +40,35 @@ pub struct SendStream<B: Buf> {
 
 /// What is to be written of a frame.
 enum Writing<B> {
-    Joined(Bytes),
+    Joined(BytesMut),
     /// Its head, and its content behind. In a box, for most streams of an idle connection write nothing.
     Apart(Box<WriteBuf<B>>),
 }
 
 impl<B: Buf> Writing<B> {
-    fn new(mut frame: WriteBuf<B>) -> Self {
+    fn new(frame: WriteBuf<B>) -> Self {
         match frame.remaining() {
-            length @ ..=JOINED => Self::Joined(frame.copy_to_bytes(length)),
+            length @ ..=JOINED => {
+                let mut joined = BytesMut::with_capacity(length);
+                joined.put(frame);
+                Self::Joined(joined)
+            }
             _ => Self::Apart(Box::new(frame)),
         }
+    }
+
+    /// The same with more behind it.
+    fn with(self, mut more: impl Buf) -> Self {
+        let mut joined = match self {
+            Self::Joined(first) => first,
+            Self::Apart(first) => {
+                let mut joined = BytesMut::with_capacity(first.remaining() + more.remaining());
+                joined.put(*first);
+                joined
+            }
+        };
+        joined.put(&mut more);
+        Self::Joined(joined)
     }
 
     fn chunk(&self) -> &[u8] {
@@ -92,6 +110,15 @@ impl<B: Buf> SendStream<B> {
         let (writing, transfer, content) = (None, None, None);
         Self { stream, writing, reset_on_drop, transfer, content, may_ask: None }
     }
+
+    /// True if what is written waits for what follows.
+    fn is_held(&self) -> bool {
+        self.transfer.as_ref().is_some_and(|transfer| transfer.is_held())
+    }
+
+    fn take_lines(&self) -> Option<Bytes> {
+        self.transfer.as_ref()?.take_lines()
+    }
 }
 
 impl<B: Buf> fmt::Debug for SendStream<B> {
@@ -111,6 +138,9 @@ impl<B: Buf> Drop for SendStream<B> {
 
 impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        if self.is_held() {
+            return Poll::Ready(Ok(()));
+        }
         while let Some(data) = self.writing.as_mut().filter(|data| data.has_remaining()) {
             let chunk = data.chunk();
             let polled = match &mut self.content {
@@ -138,26 +168,45 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 
     fn send_data<T: Into<WriteBuf<B>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        let held = match self.is_held() {
+            true => self.writing.take(),
+            false => None,
+        };
         if self.writing.is_some() {
             return Err(error::misuse("data was sent while earlier data was not written yet"));
         }
         let mut frame = data.into();
-        self.writing = Some(match self.may_ask.take() {
-            Some(may_ask) => {
+        let other = match (self.may_ask.take(), self.take_lines()) {
+            (Some(may_ask), _) => {
                 let frame = frame.copy_to_bytes(frame.remaining());
                 let written = websocket::written(&frame);
                 if written.is_some() && !may_ask {
                     return Err(error::misuse("WebSocket was asked for without `with_websocket`"));
                 }
-                Writing::Joined(written.unwrap_or(frame))
+                Some(written.unwrap_or(frame).into())
             }
-            None => Writing::new(frame),
+            (None, Some(lines)) => {
+                let frame = frame.copy_to_bytes(frame.remaining());
+                let written = message::with_lines(&frame, &lines);
+                let misuse = || error::misuse("a frame that is not of the head of an answer");
+                Some(written.ok_or_else(misuse)?)
+            }
+            (None, None) => None,
+        };
+        self.writing = Some(match (held, other) {
+            (None, None) => Writing::new(frame),
+            (None, Some(other)) => Writing::Joined(other),
+            (Some(held), None) => held.with(frame),
+            (Some(held), Some(other)) => held.with(other),
         });
         self.content = self.transfer.as_ref().and_then(|transfer| transfer.take_offer());
         Ok(())
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        if let Some(transfer) = &self.transfer {
+            transfer.release();
+        }
         ready!(self.poll_ready(cx))?;
         self.reset_on_drop = false;
         Poll::Ready(self.stream.finish().map_err(error::write))
@@ -251,8 +300,8 @@ impl Guard {
                 if let Some(first) = frames.goaway() {
                     acceptance.ends_before(first);
                 }
-                if let Some(takes) = frames.take_extended_connect() {
-                    acceptance.settles(takes);
+                if let Some(settings) = frames.take_settings() {
+                    acceptance.settles(settings);
                 }
                 next
             }
@@ -412,9 +461,12 @@ impl<B: Buf> BidiStream<B> {
     }
 
     /// A stream of the peer.
-    pub(crate) fn accepted(stream: quicket::tokio::Stream, requests: &Requests) -> Self {
+    pub(crate) fn accepted(
+        stream: quicket::tokio::Stream,
+        requests: &Requests,
+        transfer: Arc<Transfer>,
+    ) -> Self {
         let id = u64::from(stream.id());
-        let transfer = Transfer::new(stream.is_early_data());
         requests.insert(id, Arc::clone(&transfer));
         let mut accepted = Self::opened(stream);
         accepted.send.transfer = Some(transfer);

@@ -6,18 +6,12 @@
 //!
 //! Nor does h3 write it. A request of this side names one of the two, and the line is another when it is written.
 
-use std::future::poll_fn;
-
 use bytes::Bytes;
-use h3::error::StreamError;
 use h3::ext;
-use h3::proto::frame::Frame;
-use h3::server::{RequestResolver, RequestStream};
 use http::{Method, Request};
 
 use crate::frames::integer;
-use crate::section::{self, Protocol};
-use crate::{BidiStream, Connection};
+use crate::section;
 
 /// What a request asks for until it is written.
 const STAND_IN: ext::Protocol = ext::Protocol::WEB_TRANSPORT;
@@ -27,37 +21,6 @@ const LINE: &[u8] = b"\x27\x02:protocol\x09websocket";
 /// Beside a request, in its extensions: it is a CONNECT whose `:protocol` is `websocket` (RFC 8441, Section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebSocket;
-
-/// Reads a request as [`RequestResolver::resolve_request`] does, and also those that ask for WebSocket.
-///
-/// # Errors
-///
-/// Those of h3.
-pub async fn resolve(
-    mut resolver: RequestResolver<Connection, Bytes>,
-) -> Result<(Request<()>, RequestStream<BidiStream<Bytes>, Bytes>), StreamError> {
-    let frame = poll_fn(|cx| resolver.frame_stream.poll_next(cx)).await;
-    let mut is_websocket = false;
-    let frame = frame.map(|frame| match frame {
-        Some(Frame::Headers(section)) => {
-            // What is wrong with it is for h3 to find, where nobody has before.
-            let protocol = section::request(&section).ok().flatten();
-            is_websocket = protocol.as_ref().is_some_and(|protocol| protocol.is_websocket);
-            Some(Frame::Headers(match protocol {
-                Some(Protocol { place, .. }) => {
-                    [&section[..place.start], &section[place.end..]].concat().into()
-                }
-                None => section,
-            }))
-        }
-        other => other,
-    });
-    let (mut request, stream) = resolver.accept_with_frame(frame)?.resolve().await?;
-    if is_websocket {
-        request.extensions_mut().insert(WebSocket);
-    }
-    Ok((request, stream))
-}
 
 /// Makes a request ask for WebSocket: it becomes an extended CONNECT (RFC 9220). Only connections of
 /// [`Connection::with_websocket`] can send it, to others it is an error; and only to servers that [take it](crate::Acceptance::takes_extended_connect).

@@ -9,8 +9,25 @@ use crate::Violation;
 /// The longest SETTINGS frame that is taken, in bytes: about a hundred settings, where a dozen are known.
 const MAX_SETTINGS: u64 = 1024;
 
+/// SETTINGS_MAX_FIELD_SECTION_SIZE (RFC 9114, Section 7.2.4.1).
+const MAX_FIELD_SECTION_SIZE: u64 = 0x6;
 /// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 9220, Section 5).
 const ENABLE_CONNECT_PROTOCOL: u64 = 0x8;
+
+/// What a peer's SETTINGS say, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// They allow extended CONNECT (RFC 9220, Section 3).
+    pub(crate) extended_connect: bool,
+    /// How long a field section may be, as it is decoded (RFC 9114, Section 4.2.2).
+    pub(crate) max_section: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { extended_connect: false, max_section: u64::MAX }
+    }
+}
 
 /// RFC 9114, Section 7.1.
 const WRONG_LENGTH: Violation = Violation::connection(
@@ -24,8 +41,8 @@ pub(crate) struct Control {
     sender: Sender,
     header: Header,
     has_settings: bool,
-    /// What SETTINGS say of extended CONNECT, once they are here.
-    extended_connect: Option<bool>,
+    /// What SETTINGS say, once they are here.
+    settings: Option<Settings>,
     /// The frame that is under way, and how much of it is left.
     frame: Option<Frame>,
     /// What the client has said last (RFC 9114, Section 7.2.7).
@@ -48,8 +65,8 @@ impl Control {
     /// Nothing has come of the stream.
     pub(crate) fn of(sender: Sender) -> Self {
         let (header, frame, max_push_id, goaway) = (Header::default(), None, None, None);
-        let (has_settings, extended_connect) = (false, None);
-        Self { sender, header, has_settings, extended_connect, frame, max_push_id, goaway }
+        let (has_settings, settings) = (false, None);
+        Self { sender, header, has_settings, settings, frame, max_push_id, goaway }
     }
 
     /// The first request that a server does not answer, if it has named one.
@@ -57,9 +74,9 @@ impl Control {
         self.goaway
     }
 
-    /// Whether SETTINGS allow extended CONNECT (RFC 9220, Section 3), if they have just come.
-    pub(crate) const fn take_extended_connect(&mut self) -> Option<bool> {
-        self.extended_connect.take()
+    /// What SETTINGS say, if they have just come.
+    pub(crate) const fn take_settings(&mut self) -> Option<Settings> {
+        self.settings.take()
     }
 
     /// Takes the next piece out of a chunk of the stream; none if it takes further chunks.
@@ -133,7 +150,7 @@ impl Control {
 
     fn whole(&mut self, frame: u64, payload: &[u8]) -> Result<(), Violation> {
         if frame == kind::SETTINGS {
-            self.extended_connect = Some(settings(payload)?);
+            self.settings = Some(settings(payload)?);
             return Ok(());
         }
         let id = integer(payload).filter(|(_, length)| *length == payload.len());
@@ -161,17 +178,18 @@ impl Control {
     }
 }
 
-/// Goes over the settings, of which h3 looks at the rest; whether they allow extended CONNECT.
-fn settings(mut payload: &[u8]) -> Result<bool, Violation> {
+/// Goes over the settings, of which h3 looks at the rest.
+fn settings(mut payload: &[u8]) -> Result<Settings, Violation> {
     let mut next = || {
         let (value, length) = integer(payload)?;
         payload = &payload[length..];
         Some(value)
     };
-    let mut extended_connect = false;
+    let mut settings = Settings::default();
     while let Some(identifier) = next() {
         match (identifier, next().ok_or(WRONG_LENGTH)?) {
-            (ENABLE_CONNECT_PROTOCOL, value @ (0 | 1)) => extended_connect = value == 1,
+            (MAX_FIELD_SECTION_SIZE, value) => settings.max_section = value,
+            (ENABLE_CONNECT_PROTOCOL, value @ (0 | 1)) => settings.extended_connect = value == 1,
             // RFC 8441, Section 3.
             (ENABLE_CONNECT_PROTOCOL, _) => {
                 let reason = "SETTINGS_ENABLE_CONNECT_PROTOCOL that is neither 0 nor 1";
@@ -181,7 +199,7 @@ fn settings(mut payload: &[u8]) -> Result<bool, Violation> {
         }
     }
     match payload.is_empty() {
-        true => Ok(extended_connect),
+        true => Ok(settings),
         false => Err(WRONG_LENGTH),
     }
 }
@@ -253,22 +271,23 @@ mod tests {
         }
     }
 
-    /// RFC 9220, Section 3.
+    /// RFC 9220, Section 3, and RFC 9114, Section 7.2.4.1.
     #[test]
-    fn settings_say_whether_extended_connect_is_taken() {
-        for (settings, takes) in [
-            (&[4, 0][..], false),
-            (SETTINGS, false),
-            (&[4, 2, 8, 0], false),
-            (&[4, 2, 8, 1], true),
-            (&[4, 6, 6, 1, 0x40, 8, 0x40, 1], true),
+    fn settings_say_whether_extended_connect_is_taken_and_how_long_a_section_may_be() {
+        for (settings, extended_connect, max_section) in [
+            (&[4, 0][..], false, u64::MAX),
+            (&[4, 2, 8, 0], false, u64::MAX),
+            (&[4, 2, 8, 1], true, u64::MAX),
+            (&[4, 3, 6, 0x41, 0], false, 256),
+            (&[4, 6, 6, 1, 0x40, 8, 0x40, 1], true, 1),
         ] {
             let mut control = Control::of(Sender::Server);
-            assert_eq!(control.take_extended_connect(), None);
+            assert_eq!(control.take_settings(), None);
             let mut chunk = Bytes::copy_from_slice(settings);
             assert!(control.next(&mut chunk).unwrap().is_some());
-            assert_eq!(control.take_extended_connect(), Some(takes), "{settings:?}");
-            assert_eq!(control.take_extended_connect(), None);
+            let expected = Settings { extended_connect, max_section };
+            assert_eq!(control.take_settings(), Some(expected), "{settings:?}");
+            assert_eq!(control.take_settings(), None);
         }
     }
 

@@ -1,11 +1,14 @@
 //! Frames of a request or a response (RFC 9114, Section 4.1).
 
+use std::sync::Arc;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h3::error::Code;
 
 use super::{CUT_OFF, Header, PUSHED, Piece, Sender, UNEXPECTED, kind};
-use crate::Violation;
+use crate::message::STAND_IN;
 use crate::qpack::section;
+use crate::{Transfer, Violation};
 
 /// Which frames may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub struct RequestFrames {
     stage: Stage,
     place: Place,
     header: Header,
+    /// Who may know the request.
+    transfer: Option<Arc<Transfer>>,
 }
 
 impl RequestFrames {
@@ -58,7 +63,13 @@ impl RequestFrames {
 
     fn sent_by(sender: Sender, max_section: usize) -> Self {
         let (stage, place, header) = (Stage::Begin, Place::Header, Header::default());
-        Self { sender, max_section, stage, place, header }
+        Self { sender, max_section, stage, place, header, transfer: None }
+    }
+
+    /// The same, where the request may be known to `transfer`: then there is another in its place.
+    pub(crate) fn known_to(mut self, transfer: Arc<Transfer>) -> Self {
+        self.transfer = Some(transfer);
+        self
     }
 
     /// Takes the next piece out of a chunk of the stream; none if it takes further chunks.
@@ -192,6 +203,11 @@ impl RequestFrames {
         let section = &frame[header..];
         self.stage = match self.stage {
             Stage::Begin if self.sender == Sender::Client => {
+                let transfer = self.transfer.take();
+                if transfer.is_some_and(|transfer| transfer.recognize(section)) {
+                    self.stage = Stage::Body;
+                    return Ok(Piece::Frame(Bytes::from_static(STAND_IN)));
+                }
                 section::request(section)?;
                 Stage::Body
             }

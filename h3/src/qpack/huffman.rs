@@ -1,6 +1,7 @@
 //! The Huffman code of RFC 7541, Appendix B, which QPACK uses, too (RFC 9204, Section 4.1.2).
 
 const MAX_LENGTH: usize = 30;
+const MIN_LENGTH: usize = 5;
 
 /// How many bits each symbol takes: the 256 bytes, and EOS, of which only the beginning may occur, as padding. The
 /// code is canonical: symbols of the same length have successive codes in
@@ -65,21 +66,33 @@ const fn tables() -> ([Codes; MAX_LENGTH + 1], [u16; 257]) {
 pub(super) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
     // The shortest code has 5 bits.
     let mut decoded = Vec::with_capacity(coded.len() * 8 / 5);
-    let (mut code, mut length) = (0, 0);
-    for bit in coded.iter().flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1)) {
-        code = code << 1 | u32::from(bit);
-        length += 1;
-        let codes = CODES.get(length)?;
-        let Some(at) = code.checked_sub(codes.first).filter(|&at| at < codes.count) else {
-            continue;
-        };
-        let symbol = SYMBOLS[codes.begin + at as usize];
+    // Bits that are not decoded yet, the first one on top.
+    let (mut bits, mut held, mut left) = (0_u64, 0, coded.iter());
+    loop {
+        while held <= 56 {
+            let Some(&byte) = left.next() else { break };
+            bits |= u64::from(byte) << (56 - held);
+            held += 8;
+        }
+        let Some((length, symbol)) = first(bits, held) else { break };
         // RFC 7541, Section 5.2: a string that contains EOS is an error. All others are bytes.
         decoded.push(u8::try_from(symbol).ok()?);
-        (code, length) = (0, 0);
+        bits <<= length;
+        held -= length;
     }
-    // The same section: what is left is shorter than a byte, and the beginning of EOS, which is all ones.
-    (length < 8 && code == (1 << length) - 1).then_some(decoded)
+    // The same section: what is left is shorter than a byte, and the beginning of EOS, which is all ones. The code is
+    // complete: there is a symbol as long as the longest one has room.
+    let padding = !(u64::MAX >> held.min(8));
+    (held < 8 && bits == padding).then_some(decoded)
+}
+
+/// The first symbol of so many bits, and its length.
+fn first(bits: u64, held: usize) -> Option<(usize, u16)> {
+    (MIN_LENGTH..=MAX_LENGTH.min(held)).find_map(|length| {
+        let (code, codes) = ((bits >> (64 - length)) as u32, CODES.get(length)?);
+        let at = code.checked_sub(codes.first).filter(|&at| at < codes.count)?;
+        Some((length, *SYMBOLS.get(codes.begin + at as usize)?))
+    })
 }
 
 #[cfg(test)]

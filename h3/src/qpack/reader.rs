@@ -119,6 +119,32 @@ impl<'a> Reader<'a> {
         Some(Some(Line { name, value, place: begin..self.place() }))
     }
 
+    /// Finds `:path`, if its name is that of the static table. No other line is decoded.
+    pub(super) fn path(mut self) -> Option<(Range<usize>, Text<'a>)> {
+        loop {
+            let begin = self.place();
+            let (is_path, value) = match *self.left.first()? {
+                0xc0.. => {
+                    let (name, value) = entry(self.integer(6)?)?;
+                    (name == Name::Path, Text::plain(value))
+                }
+                0x50..=0x5f | 0x70..=0x7f => {
+                    let (name, _) = entry(self.integer(4)?)?;
+                    (name == Name::Path, self.string(7)?)
+                }
+                0x20..=0x3f => {
+                    self.string(3)?;
+                    self.string(7)?;
+                    continue;
+                }
+                _ => return None,
+            };
+            if is_path {
+                return Some((begin..self.place(), value));
+            }
+        }
+    }
+
     const fn place(&self) -> usize {
         self.section.len() - self.left.len()
     }

@@ -1,10 +1,11 @@
 //! Is a field section well-formed (RFC 9114, Sections 4.2 and 4.3)?
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use h3::error::Code;
 
-use super::reader::{Line, Name, Reader};
+use super::reader::{Line, Name, Reader, Text};
 use crate::Violation;
 
 /// The `:protocol` of an extended CONNECT (RFC 9220; RFC 8441, Section 4).
@@ -118,6 +119,31 @@ pub(crate) fn asks_for(section: &[u8], token: &[u8]) -> Option<Range<usize>> {
         }
     }
     None
+}
+
+/// The path of a request.
+pub(crate) struct Path<'a> {
+    place: Range<usize>,
+    text: Text<'a>,
+}
+
+impl<'a> Path<'a> {
+    /// What of its section is in front of its line, and behind.
+    pub(crate) fn around(&self, section: &'a [u8]) -> [&'a [u8]; 2] {
+        let (before, rest) = section.split_at(self.place.start);
+        [before, rest.split_at(self.place.len()).1]
+    }
+
+    /// What it says, if its code is right.
+    pub(crate) fn decode(&self) -> Option<Cow<'a, [u8]>> {
+        self.text.decode()
+    }
+}
+
+/// Finds the path in the header section of a request, which may be malformed. None where its name is spelled out.
+pub(crate) fn path(section: &[u8]) -> Option<Path<'_>> {
+    let (place, text) = Reader::new(section)?.path()?;
+    Some(Path { place, text })
 }
 
 fn for_each<'a>(

@@ -5,17 +5,21 @@ mod incoming;
 mod outgoing;
 mod tunnel;
 
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use h3::error::Code;
-use h3::server::{self, RequestResolver};
+use h3::error::{Code, StreamError};
+use h3::server::{self, RequestResolver, RequestStream};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
 use quicket_front::{Counted, UnderWay};
-use quicket_h3::{Requests, Violation, WebSocket};
+use quicket_h3::{BidiStream, Requests, Transfer, Violation, WebSocket};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
@@ -100,6 +104,7 @@ async fn accept(
         return Ok(());
     };
     let transport = quicket_h3::Connection::server(connection.clone(), header_bytes as usize);
+    let transport = transport.with_kept_sections();
     let (stay, under_way) = (shared.stay(), UnderWay::default());
     let (connection, shared) = (connection.clone(), Arc::clone(shared));
     let mut ending = shared.ending.clone();
@@ -158,6 +163,21 @@ async fn delivered(connection: &quicket::tokio::Connection, patience: Duration) 
 }
 
 type Resolver = RequestResolver<quicket_h3::Connection, Bytes>;
+type Resolved = (Request<()>, RequestStream<BidiStream<Bytes>, Bytes>);
+
+/// Reads a request, for as long as it may take.
+async fn read(
+    resolver: Resolver,
+    transfer: &Transfer,
+    limit: Duration,
+) -> Result<Result<Resolved, StreamError>, Elapsed> {
+    let mut resolving = pin!(quicket_h3::resolve(resolver, transfer));
+    // Mostly it is here as a whole: nothing is asked of the clock then.
+    match poll_fn(|cx| Poll::Ready(resolving.as_mut().poll(cx))).await {
+        Poll::Ready(resolved) => Ok(resolved),
+        Poll::Pending => timeout(limit, resolving).await,
+    }
+}
 
 async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
     let Context { connection, requests, shared, stay, credentials } = context;
@@ -168,7 +188,7 @@ async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
         shared.metrics.refused(violation.reason);
         log::debug!("{}: {violation}", connection.remote_addr());
     };
-    let resolved = match timeout(limits.header_timeout, quicket_h3::resolve(resolver)).await {
+    let resolved = match read(resolver, &transfer, limits.header_timeout).await {
         Ok(Ok(resolved)) => resolved,
         Ok(Err(error)) => {
             if let Some(violation) = Violation::of(&error) {
@@ -197,7 +217,10 @@ async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
     let hints = aside.clone();
     let mut body = Incoming::new(receiving, request.headers(), aside.clone(), limits.body_timeout);
     body.look().await;
-    let mut request = request.map(|()| body.boxed_unsync());
+    let mut request = request.map(|()| match body.is_end_stream() {
+        true => Body::default(),
+        false => body.boxed_unsync(),
+    });
     if request.extensions().get::<WebSocket>().is_some() {
         // What becomes of its stream may be there for longer than its answer.
         request.extensions_mut().insert(counted.clone());

@@ -1,7 +1,7 @@
 //! Answers, as fast as clients take them.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use bytes::Bytes;
 use h3::error::{Code, StreamError};
 use h3::server::RequestStream;
 use http::{Response, Version};
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use quicket_h3::{SendStream, Transfer};
 use tokio::time::timeout;
 
 use super::tunnel::Cut;
-use crate::Body;
 use crate::origin::InPages;
+use crate::{Body, BodyError};
 
 /// The sending half of a request's stream.
 pub(super) struct Outgoing<'a> {
@@ -30,8 +31,29 @@ impl Outgoing<'_> {
     pub(super) async fn send(&mut self, response: Response<Body>) -> Result<(), Code> {
         let (parts, mut body) = response.into_parts();
         let is_lent = parts.extensions.get::<InPages>().is_none();
-        self.send_head(Response::from_parts(parts, ())).await?;
-        while let Some(frame) = body.frame().await {
+        let head = Response::from_parts(parts, ());
+        let mut next = match body.is_end_stream() {
+            true => Some(None),
+            false => peek(&mut body).await,
+        };
+        // Most answers are short, and here as a whole: then they go out in one piece.
+        let is_whole = match &next {
+            Some(Some(frame)) => is_short(frame) && body.is_end_stream(),
+            Some(None) => true,
+            None => false,
+        };
+        if is_whole {
+            self.transfer.hold();
+        }
+        self.send_head(head).await?;
+        loop {
+            let frame = match next.take() {
+                Some(frame) => frame,
+                // What is held must not wait for anything.
+                None if body.is_end_stream() => None,
+                None => body.frame().await,
+            };
+            let Some(frame) = frame else { break };
             // The client must not take the part for the whole.
             let frame = frame.map_err(|error| match error.is::<Cut>() {
                 // RFC 9220, Section 3: as a connection of TCP that is reset.
@@ -61,8 +83,27 @@ impl Outgoing<'_> {
     /// Sends a header section, of an answer or of one that comes before it (RFC 9114, Section 4.1).
     pub(super) async fn send_head(&mut self, mut head: Response<()>) -> Result<(), Code> {
         *head.version_mut() = Version::HTTP_3;
-        taking(self.stream.send_response(head), || self.transfer.taken(), self.patience).await
+        let responding = quicket_h3::respond(&mut self.stream, self.transfer, head);
+        taking(responding, || self.transfer.taken(), self.patience).await
     }
+}
+
+type NextFrame = Option<Result<Frame<Bytes>, BodyError>>;
+
+/// What a body gives next, if that is known without waiting.
+async fn peek(body: &mut Body) -> Option<NextFrame> {
+    poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+        Poll::Ready(next) => Poll::Ready(Some(next)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// True for what of a body is copied anyway.
+fn is_short(frame: &Result<Frame<Bytes>, BodyError>) -> bool {
+    /// In bytes.
+    const SHORT: usize = 2 << 10;
+    frame.as_ref().is_ok_and(|frame| frame.data_ref().is_some_and(|data| data.len() <= SHORT))
 }
 
 /// Waits as long as the client takes something. One that takes nothing is not waited for for ever: it would keep the
