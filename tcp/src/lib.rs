@@ -32,6 +32,7 @@ pub mod fuzz;
 mod isn;
 mod listener;
 mod listening;
+mod opening;
 mod out;
 mod owned;
 mod screen;
