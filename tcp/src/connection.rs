@@ -13,7 +13,6 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr};
 
 use crate::device::{Seen, Wire};
-use crate::opening::{Opening, initial_window, longest_segment};
 use crate::out::Out;
 use crate::screen::{Numbers, Verdict, counts_beside_window, judge};
 use crate::segment::{Ends, Header, Reply, Segment};
@@ -43,13 +42,6 @@ impl Prepared {
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(Socket::new(buffer(receive), buffer(send)));
         Self { sockets, handle }
-    }
-
-    /// Makes it ready for a connection that begins with a congestion window of so many octets, whatever it was used for.
-    pub(crate) fn open(&mut self, opening: &mut Opening, window: usize, now: Instant) {
-        let Self { sockets, handle } = self;
-        restore(sockets.get_mut(*handle));
-        opening.widen(sockets, *handle, window, now);
     }
 }
 
@@ -182,7 +174,9 @@ impl Connection {
         now: Instant,
     ) -> Option<Self> {
         let mut this = Self::new(prepared, ends, Role::HalfOpen { turn }, mtu, seed, now);
-        this.socket().listen(ends.local).ok()?;
+        let socket = this.socket();
+        restore(socket);
+        socket.listen(ends.local).ok()?;
         Some(this)
     }
 
@@ -197,6 +191,7 @@ impl Connection {
         let mut this = Self::new(prepared, ends, Role::Owned, mtu, seed, now);
         let Prepared { sockets, handle } = &mut this.prepared;
         let socket = sockets.get_mut::<Socket<'_>>(*handle);
+        restore(socket);
         socket
             .connect(this.interface.context(), ends.remote, ends.local)
             .map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
@@ -348,7 +343,7 @@ impl Connection {
             return;
         }
         self.hear(&segment.header, now);
-        let state = self.state();
+        let was_open = self.state() != State::Closed;
         let known = self
             .known()
             .filter(|numbers| counts_beside_window(&segment.header, numbers, self.seen.window));
@@ -357,27 +352,14 @@ impl Connection {
         let (interface, sockets, wire) = &mut wire;
         let result = interface.poll_ingress_single(now, wire, sockets);
         debug_assert_ne!(result, PollIngressSingleResult::None, "the segment is still there");
-        if state != State::Closed && segment.header.is_rst() && self.state() == State::Closed {
+        if was_open && segment.header.is_rst() && self.state() == State::Closed {
             self.was_reset = true;
-        }
-        if state == State::SynSent && segment.header.is_syn() {
-            self.narrow(segment);
         }
         // Who probes waits for an answer.
         if let Some(numbers) = known {
             self.acknowledge(&numbers, out, now);
         }
         self.see_state();
-    }
-
-    /// The other side has said how long segments may be. If those of this connection are so short that it has begun with too
-    /// many, it begins with smoltcp's window.
-    fn narrow(&mut self, answer: &Segment<'_>) {
-        let longest = longest_segment(&self.ends, self.mtu);
-        let says = usize::from(answer.longest_answer().unwrap_or(0));
-        if initial_window(says.min(longest)) < initial_window(longest) {
-            self.socket().set_congestion_control(CongestionControl::Cubic);
-        }
     }
 
     fn send(&mut self, out: &mut Out, now: Instant) {

@@ -12,7 +12,6 @@ use smoltcp::time::Instant;
 use crate::connection::{Connection, ORPHAN_TIME, Prepared, Role};
 use crate::isn::{self, InitialSequence};
 use crate::listening::Listening;
-use crate::opening::{Opening, initial_window, longest_segment};
 use crate::out::Out;
 use crate::owned::Owned;
 use crate::segment::{Ends, Reply, Segment};
@@ -79,7 +78,6 @@ pub(crate) struct Connections {
     time_wait: TimeWait,
     timers: Timers,
     prepared: Vec<Prepared>,
-    opening: Opening,
     isn: InitialSequence,
     /// How many nobody has any more.
     orphans: usize,
@@ -103,7 +101,6 @@ impl Connections {
             time_wait: TimeWait::default(),
             timers: Timers::default(),
             prepared: Vec::new(),
-            opening: Opening::new(),
             isn: InitialSequence::default(),
             orphans: 0,
             touched: Vec::new(),
@@ -159,7 +156,7 @@ impl Connections {
         };
         if header.is_request() && is_listened {
             // Without room, the client tries again.
-            if listens && let Some(id) = self.begin(segment, sequence, out, now) {
+            if listens && let Some(id) = self.begin(*ends, sequence, out, now) {
                 self.input(id, segment, out, now);
             }
         } else if let Some(reply) = Reply::to_nobody(header) {
@@ -181,14 +178,7 @@ impl Connections {
     }
 
     /// A client's connection begins.
-    fn begin(
-        &mut self,
-        segment: &Segment<'_>,
-        sequence: u32,
-        out: &mut Out,
-        now: Instant,
-    ) -> Option<Id> {
-        let ends = segment.ends;
+    fn begin(&mut self, ends: Ends, sequence: u32, out: &mut Out, now: Instant) -> Option<Id> {
         while let Some(oldest) = self.listening.get(&ends.local)?.in_the_way() {
             // It may be established by now.
             if self.get(oldest).is_ok_and(|connection| connection.is_established()) {
@@ -201,9 +191,7 @@ impl Connections {
             return None;
         }
         let (turn, seed) = (self.listening.get(&ends.local)?.turn(), isn::seed(sequence));
-        // Who does not say how long segments may be has short ones.
-        let says = usize::from(segment.longest_answer().unwrap_or(0));
-        let prepared = self.prepare(says.min(longest_segment(&ends, self.sizes.mtu)), now);
+        let prepared = self.prepare();
         let mut connection = Connection::listen(prepared, ends, turn, self.sizes.mtu, seed, now)?;
         connection.deadline = Some(now + HANDSHAKE_TIME.into());
         let id = self.insert(connection);
@@ -220,7 +208,7 @@ impl Connections {
         let number = self.number(&ends, now);
         let sequence = self.time_wait.take(&ends, now).unwrap_or(number);
         let seed = isn::seed(later(number, sequence));
-        let prepared = self.prepare(longest_segment(&ends, self.sizes.mtu), now);
+        let prepared = self.prepare();
         let connection = Connection::connect(prepared, ends, self.sizes.mtu, seed, now)?;
         let id = self.insert(connection);
         self.settle(id, out, now);
@@ -233,13 +221,9 @@ impl Connections {
         self.slots.len() - self.free.len() < most
     }
 
-    /// A socket for a connection whose segments have so many octets at most.
-    fn prepare(&mut self, segment: usize, now: Instant) -> Prepared {
+    fn prepare(&mut self) -> Prepared {
         let Sizes { receive, send, .. } = self.sizes;
-        let prepared = self.prepared.pop();
-        let mut prepared = prepared.unwrap_or_else(|| Prepared::new(receive, send));
-        prepared.open(&mut self.opening, initial_window(segment), now);
-        prepared
+        self.prepared.pop().unwrap_or_else(|| Prepared::new(receive, send))
     }
 
     fn insert(&mut self, connection: Connection) -> Id {

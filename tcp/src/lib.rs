@@ -32,7 +32,6 @@ pub mod fuzz;
 mod isn;
 mod listener;
 mod listening;
-mod opening;
 mod out;
 mod owned;
 mod screen;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use smoltcp::phy::ChecksumCapabilities;
-use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpOption, TcpPacket, TcpRepr, TcpSeqNumber};
+use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
 const TCP: u8 = 6;
 const FIN: u8 = 1;
@@ -121,21 +121,6 @@ impl<'a> Segment<'a> {
 }
 
 impl Segment<'_> {
-    /// How many octets of data a segment to the other side may have, if it says so (RFC 9293, Section 3.7.1).
-    pub(crate) fn longest_answer(&self) -> Option<u16> {
-        let segment = TcpPacket::new_checked(self.packet.get(header_len(self.packet)..)?).ok()?;
-        let mut options = segment.options();
-        while !options.is_empty() {
-            let (rest, option) = TcpOption::parse(options).ok()?;
-            match option {
-                TcpOption::MaxSegmentSize(len) => return Some(len),
-                TcpOption::EndOfList => return None,
-                _ => options = rest,
-            }
-        }
-        None
-    }
-
     /// The same packet with another sequence number. Its checksum is wrong then.
     pub(crate) fn with_sequence(&self, sequence: u32) -> Vec<u8> {
         let (mut packet, begin) = (self.packet.to_vec(), header_len(self.packet));

@@ -22,7 +22,6 @@ const ETHERNET: usize = 14;
 /// What a segment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Said {
-    from: u16,
     to: u16,
     control: TcpControl,
     sequence: u32,
@@ -36,8 +35,6 @@ struct Peer {
     addresses: Vec<SocketAddr>,
     /// What it says that it has room for.
     window: u16,
-    /// What it says that a segment may have, with its SYN.
-    longest: Option<u16>,
 }
 
 impl Peer {
@@ -54,7 +51,7 @@ impl Peer {
                 (tuple.address, tuple.port).into()
             })
             .collect();
-        Self { port, addresses, window: 60_000, longest: None }
+        Self { port, addresses, window: 60_000 }
     }
 
     /// Sends a segment from one of its addresses.
@@ -76,7 +73,7 @@ impl Peer {
             ack_number: acknowledgment.map(number),
             window_len: self.window,
             window_scale: None,
-            max_seg_size: self.longest.filter(|_| control == TcpControl::Syn),
+            max_seg_size: None,
             sack_permitted: false,
             sack_ranges: [None; 3],
             timestamp: None,
@@ -145,7 +142,6 @@ fn read(frame: &[u8]) -> Said {
     let (source, destination) = (ip.src_addr.into(), ip.dst_addr.into());
     let tcp = TcpRepr::parse(&segment, &source, &destination, &checksums).unwrap();
     Said {
-        from: tcp.src_port,
         to: tcp.dst_port,
         control: tcp.control,
         sequence: tcp.seq_number.0 as u32,
@@ -160,60 +156,6 @@ fn listen(stack: &Stack) -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// RFC 6928, Section 2.
-#[test]
-fn a_connection_begins_with_a_window_of_ten_segments() {
-    let switch = Switch::start();
-    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 6));
-    let (listener, address) = listen(&stack);
-    let data = vec![7; 100_000];
-    // What a window leaves of a segment waits for an acknowledgment (RFC 9293, Section 3.7.4).
-    let whole = |window: usize, longest: usize| window / longest * longest;
-    // An octet that has come long ago is answered behind all that was sent.
-    let flight = |peer: &mut Peer, from, to, next| {
-        peer.send(from, to, TcpControl::None, 1000, Some(next), b"x");
-        let mut came = 0;
-        loop {
-            match peer.next().len {
-                0 => return came,
-                len => came += len,
-            }
-        }
-    };
-    // The last one has the socket of another one; without a word, segments are short (Section 3.7.1).
-    let cases =
-        [(Some(1460), 14_600), (Some(536), 5360), (None, whole(2048, 536)), (Some(1460), 14_600)];
-    for (from, (longest, window)) in cases.into_iter().enumerate() {
-        peer.longest = longest;
-        let next = peer.shake(from, address, 1000);
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(&data).unwrap();
-        let came = flight(&mut peer, from, address, next);
-        assert_eq!(came, window, "{longest:?}");
-        peer.send(from, address, TcpControl::Rst, 1001, None, b"");
-        common::until("the connection has not ended", || stream.write(b"x").is_err());
-        drop(stream);
-        peer.take();
-    }
-    // Who connects, too: to who answers with short segments, as smoltcp does.
-    let cases = [(Some(1460), 14_600), (Some(536), whole(2048, 536))];
-    for (from, (longest, window)) in (4..).zip(cases) {
-        peer.longest = longest;
-        let (stack, to) = (stack.clone(), peer.addresses[from]);
-        let connecting = std::thread::spawn(move || TcpStream::connect(&stack, to).unwrap());
-        let said = peer.next();
-        let here = SocketAddr::new(address.ip(), said.from);
-        let next = said.sequence.wrapping_add(1);
-        peer.send(from, here, TcpControl::Syn, 1000, Some(next), b"");
-        let mut stream = connecting.join().unwrap();
-        // The handshake's end.
-        assert_eq!(peer.next().len, 0);
-        stream.write_all(&data).unwrap();
-        assert_eq!(flight(&mut peer, from, here, next), window, "{longest:?}");
-        peer.send(from, here, TcpControl::Rst, 1001, None, b"");
-    }
-}
-
 /// RFC 9293, Section 3.10.7.1.
 #[test]
 fn segments_to_nobody_are_answered_with_a_reset() {
@@ -221,7 +163,6 @@ fn segments_to_nobody_are_answered_with_a_reset() {
     let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
     let (_listener, address) = listen(&stack);
     let reset = |sequence, acknowledgment, to: &Peer| Said {
-        from: address.port(),
         to: to.addresses[0].port(),
         control: TcpControl::Rst,
         sequence,
