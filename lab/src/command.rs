@@ -204,7 +204,9 @@ impl BenchArguments {
             options.rows = Row::DEFAULT.to_vec();
         } else {
             let asked = |row: &Row| {
-                self.row.iter().any(|rows| matches!(rows, Rows::One(one) if one == row))
+                // What the switch does in memory comes with what it does over devices.
+                let row = if *row == Row::SwitchDevices { [*row, Row::Switch] } else { [*row; 2] };
+                self.row.iter().any(|rows| matches!(rows, Rows::One(one) if row.contains(one)))
             };
             options.rows.retain(|row| everything || asked(row));
         }

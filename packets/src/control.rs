@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use crate::client::{ask, connect};
+use crate::ask::{ask, connect};
 use crate::device::{Attached, Mode};
 use crate::protocol::{Answer, Name, Request};
 

@@ -20,7 +20,7 @@ use crate::tuple::{Key, Tuple};
 use crate::watch;
 use errors::Shares;
 
-pub use errors::{ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE};
+pub use errors::{ERRORS_OF_EACH_PORT, ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE};
 
 /// Turns without frames after which a port is not looked at any more until it rings.
 pub const IDLE_TURNS: u32 = 2000;

@@ -8,6 +8,7 @@
 //! it to network devices ([`device`]). [`udp::UdpPort`] is a port for the datagrams of a QUIC socket. `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
 //! (`quicket-ring`). `docs/packets.md` says what may be tried against it, and what becomes of that.
 
+mod ask;
 mod batch;
 pub mod client;
 pub mod compose;
@@ -26,6 +27,7 @@ pub mod pcap;
 mod protocol;
 mod queue;
 mod queues;
+mod registrar;
 pub mod registry;
 mod sys;
 pub mod traffic;
@@ -35,7 +37,9 @@ mod watch;
 
 pub use batch::BATCH;
 pub use counters::{Counters, REASONS, Reason};
-pub use forwarder::{ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE, Forwarder, IDLE_TURNS};
+pub use forwarder::{
+    ERRORS_OF_EACH_PORT, ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE, Forwarder, IDLE_TURNS,
+};
 pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, packet, tuples};
 pub use queue::Queue;
 pub use queues::MAX_QUEUES;

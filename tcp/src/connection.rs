@@ -13,6 +13,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr};
 
 use crate::device::{Seen, Wire};
+use crate::initial::InitialWindow;
 use crate::out::Out;
 use crate::screen::{Numbers, Verdict, counts_beside_window, judge};
 use crate::segment::{Ends, Header, Reply, Segment};
@@ -101,6 +102,8 @@ pub(crate) struct Connection {
     pub(crate) watched: Option<Watched>,
     /// Room to write is worth telling: there was none, or the connection is new.
     pub(crate) wants_room: bool,
+    /// What the first segments may take. None once that is settled, and congestion control has begun.
+    initial: Option<InitialWindow>,
     /// What the other side has acknowledged.
     heard: Option<u32>,
     /// Octets that were read.
@@ -154,6 +157,7 @@ impl Connection {
             writers: 0,
             watched: None,
             wants_room: true,
+            initial: Some(InitialWindow::new()),
             heard: None,
             consumed: 0,
             challenged: None,
@@ -375,21 +379,54 @@ impl Connection {
             self.end = None;
         }
         let was_open = self.state() != State::Closed;
-        let mut wire = self.wire(out, None);
-        let (interface, sockets, device) = &mut wire;
-        let mut left = MAX_BURST;
-        while left > 0 && interface.poll_egress(now, device, sockets) != PollResult::None {
-            if device.is_full {
-                break;
-            }
-            left -= 1;
-        }
-        // Others have their turn, and then it goes on.
-        self.is_starved = device.is_full || left == 0;
+        self.send_segments(out, now);
         if was_open && self.state() == State::Closed && !self.is_ended_well() {
             self.error.get_or_insert(ErrorKind::TimedOut);
         }
         self.see_state();
+    }
+
+    fn send_segments(&mut self, out: &mut Out, now: Instant) {
+        let mut is_full = false;
+        let mut left = MAX_BURST;
+        while left > 0 && !is_full {
+            self.limit();
+            let before = self.seen.sent;
+            let mut wire = self.wire(out, None);
+            let (interface, sockets, device) = &mut wire;
+            if interface.poll_egress(now, device, sockets) == PollResult::None {
+                is_full = device.is_full;
+                break;
+            }
+            is_full = device.is_full;
+            left -= 1;
+            self.count(before);
+        }
+        // Others have their turn, and then it goes on.
+        self.is_starved = is_full || left == 0;
+    }
+
+    /// Has congestion control begin once the first segments have taken their window, or one of them was acknowledged or sent
+    /// again.
+    fn limit(&mut self) {
+        let Some(initial) = &self.initial else { return };
+        let headers = if self.ends.local.is_ipv4() { 40 } else { 60 };
+        let has_room = initial.has_room(self.mtu.saturating_sub(headers) as u32);
+        let flight = self.seen.sent.zip(self.heard).map(|(sent, heard)| sent.wrapping_sub(heard));
+        let is_heard = flight.is_some_and(|flight| flight < initial.octets());
+        if !has_room || is_heard || self.seen.has_repeated {
+            self.initial = None;
+            self.socket().set_congestion_control(CongestionControl::Cubic);
+        }
+    }
+
+    /// Notes what was sent since the sequence number was `before`, which the handshake's does not count for.
+    fn count(&mut self, before: Option<u32>) {
+        if let (Some(initial), Some(before), true) =
+            (&mut self.initial, before, self.was_established)
+        {
+            initial.sent(self.seen.sent.map_or(0, |sent| sent.wrapping_sub(before)));
+        }
     }
 
     fn wire<'a>(
@@ -493,8 +530,8 @@ fn restore(socket: &mut Socket<'_>) {
     socket.set_timeout(None);
     socket.set_keep_alive(None);
     socket.set_ack_delay(Some(ACK_DELAY));
-    // Begins with the window that it has in the beginning.
-    socket.set_congestion_control(CongestionControl::Cubic);
+    // It begins behind the initial window.
+    socket.set_congestion_control(CongestionControl::None);
 }
 
 /// A device that only says what it can do.

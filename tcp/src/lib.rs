@@ -29,6 +29,7 @@ mod connections;
 mod device;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod initial;
 mod isn;
 mod listener;
 mod listening;

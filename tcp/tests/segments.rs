@@ -430,3 +430,37 @@ fn segments_of_all_kinds_hurt_nobody() {
         }
     }
 }
+
+/// A stack that writes more than its window, and the first segments of that.
+fn first_flight(then: impl FnOnce(&mut Peer, SocketAddr, u32, &mut dyn FnMut(&mut Peer, usize))) {
+    /// The peer says nothing of its own (RFC 9293, Section 3.7.1).
+    const LEN: usize = 536;
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (listener, address) = listen(&stack);
+    let theirs = peer.shake(0, address, 1000);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(&[7; 40_000]).unwrap();
+    let mut comes = |peer: &mut Peer, number: usize| {
+        let said = peer.next();
+        let at = said.sequence.wrapping_sub(theirs) as usize;
+        assert_eq!((said.len, at), (LEN, number * LEN));
+    };
+    // RFC 6928, Section 2.
+    (0..10).for_each(|number| comes(&mut peer, number));
+    then(&mut peer, address, theirs + 10 * LEN as u32, &mut comes);
+}
+
+#[test]
+fn the_first_flight_is_of_ten_segments_and_more_follows_what_is_acknowledged() {
+    first_flight(|peer, address, sent, comes| {
+        peer.send(0, address, TcpControl::None, 1001, Some(sent), b"");
+        // The window that congestion control begins with has room for three, and has grown by one.
+        (10..14).for_each(|number| comes(peer, number));
+    });
+}
+
+#[test]
+fn of_a_first_flight_that_nobody_acknowledges_the_beginning_is_sent_again() {
+    first_flight(|peer, _, _, comes| comes(peer, 0));
+}

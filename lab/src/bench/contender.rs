@@ -291,7 +291,9 @@ impl Contender {
             return row == Row::Gateway && self.gateway().is_some();
         }
         match row {
-            Row::Switch | Row::SwitchLengths | Row::SwitchHttp => return self == Self::Quicket,
+            Row::Switch | Row::SwitchDevices | Row::SwitchLengths | Row::SwitchHttp => {
+                return self == Self::Quicket;
+            }
             // One endpoint beside others; who else shares an address has more processes.
             Row::Workers => return matches!(self, Self::Quicket | Self::QuicketWorkers),
             Row::Balance => return self.forwards_datagrams() || self == Self::Quicket,

@@ -60,6 +60,7 @@ impl Driver<'_> {
                 | Scenario::Tunnel { .. }
                 | Scenario::Gateway { .. }
                 | Scenario::Switch { .. }
+                | Scenario::SwitchDevices { .. }
                 | Scenario::Fetches { .. }
         ) {
             // Each measurement compares what came with what was sent, or leaves that to TCP.
@@ -112,6 +113,9 @@ impl Driver<'_> {
             Scenario::Tunnel { .. } => return tunnel::measure(self, contender, point),
             Scenario::Gateway { .. } => return gateway::measure(self, contender, point),
             Scenario::Switch { .. } => return switch::measure(self, point),
+            Scenario::SwitchDevices { milliseconds } => {
+                return switch::devices::measure(self.contenders.this_program(), milliseconds);
+            }
             Scenario::Fetches { bytes, milliseconds } => {
                 return fetches::measure(self, bytes, milliseconds);
             }

@@ -90,7 +90,9 @@ impl Report {
              process: one thread has all ports and the switch. Between two processes: a core each, each \
              port sends to the next one; frames of IPv6 have 82 octets at least. To and from the card: all ports and the switch share core 0; the \
              card is a port on core 1 that moves no more than 10 Gbit/s of Ethernet would carry, 84 octets \
-             of the wire for a frame of 64: 14.88 Mpps at most."
+             of the wire for a frame of 64: 14.88 Mpps at most. By devices: a pair of virtual ones, where the kernel copies each \
+             frame; who sends is on one core, and who receives or forwards on the other one. Bare is one socket of AF_XDP, \
+             in which nothing is looked at. XDP program: the least of seven runs (BPF_PROG_RUN) for a frame to a port."
                 .to_owned(),
             "Fetches: a connection for each of them, eight at once; a server and a generator of load that are the same over TCP \
              of the system and in user space, and nginx of Debian, on all cores. The system's TCP, and the stack that has the \

@@ -85,6 +85,8 @@ fn expected(scenario: &Scenario) -> Duration {
         Scenario::Gateway { asked: Asked::Idle { connections }, .. } => 4000 + connections as u64,
         // Each of the ways: up to three programs start, and warm up.
         Scenario::Switch { milliseconds, .. } => Way::ALL.len() as u64 * (milliseconds + 150),
+        // Four of the ways warm up; the others fill tables, and take no time that is given.
+        Scenario::SwitchDevices { milliseconds } => 4 * (milliseconds + 500) + 1500,
         Scenario::Fetches { milliseconds, .. } => FetchWay::ALL.len() as u64 * (milliseconds + 400),
         // Three programs start, and warm up.
         Scenario::Gateway { milliseconds, .. } => milliseconds * 5 / 4 + 700,

@@ -58,6 +58,8 @@ pub enum Row {
     Gateway,
     /// Frames through the switch for packets, of 64 octets, by the number of ports.
     Switch,
+    /// The same over a pair of virtual devices, bare and through the switch; and its program.
+    SwitchDevices,
     /// The same on 64 ports, by the length of frames.
     SwitchLengths,
     /// Fetches over HTTP/1.1, a connection for each, over TCP of the system and in user space.
@@ -115,7 +117,7 @@ pub enum Rival {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Upload,
         Self::Download,
         Self::UploadPlain,
@@ -137,6 +139,7 @@ impl Row {
         Self::Balance,
         Self::Gateway,
         Self::Switch,
+        Self::SwitchDevices,
         Self::SwitchLengths,
         Self::SwitchHttp,
     ];
@@ -170,6 +173,7 @@ impl Row {
             Self::Balance => "balance",
             Self::Gateway => "gateway",
             Self::Switch => "switch",
+            Self::SwitchDevices => "switch-devices",
             Self::SwitchLengths => "switch-lengths",
             Self::SwitchHttp => "switch-http",
         }
@@ -200,6 +204,7 @@ impl Row {
             Self::Balance => "Datagrams through a balancer",
             Self::Gateway => "Requests through a gateway",
             Self::Switch => "Frames of 64 octets through the switch for packets",
+            Self::SwitchDevices => "Frames of 64 octets by devices of the switch for packets",
             Self::SwitchLengths => "Frames on 64 ports through the switch for packets",
             Self::SwitchHttp => "Fetches over TCP of the system and in user space",
         }
@@ -223,9 +228,12 @@ impl Row {
             | Self::Streams
             | Self::Connections => &[Loopback, Veth],
             // Memory is the same over any network; what programs add to a stream, too.
-            Self::Idle | Self::Http | Self::Switch | Self::SwitchLengths | Self::SwitchHttp => {
-                &[Loopback]
-            }
+            Self::Idle
+            | Self::Http
+            | Self::Switch
+            | Self::SwitchDevices
+            | Self::SwitchLengths
+            | Self::SwitchHttp => &[Loopback],
             // A network between namespaces takes the same way, and more of the same cores.
             Self::Workers => &[Loopback],
         }
@@ -253,6 +261,7 @@ impl Row {
             | Self::Idle
             | Self::Http
             | Self::Switch
+            | Self::SwitchDevices
             | Self::SwitchLengths
             | Self::SwitchHttp => NetworkKind::Loopback,
         }
@@ -311,6 +320,7 @@ impl Row {
             Self::Balance => figure::FORWARDING,
             Self::Gateway => figure::GATEWAY,
             Self::Switch | Self::SwitchLengths => switch::FIGURES,
+            Self::SwitchDevices => switch::devices::FIGURES,
             Self::SwitchHttp => fetches::FIGURES,
         }
     }
@@ -436,6 +446,7 @@ impl Row {
                     Point { name, at: Some(ports), ..one(scenario) }
                 })
                 .into(),
+            Self::SwitchDevices => vec![one(Scenario::SwitchDevices { milliseconds })],
             Self::SwitchLengths => LENGTHS
                 .map(|(name, octets)| {
                     let scenario =

@@ -12,8 +12,8 @@ mod checksum;
 mod netlink;
 mod network;
 mod offloads;
-#[cfg(test)]
-mod rates;
+#[cfg(any(test, feature = "rates"))]
+pub mod rates;
 mod routes;
 mod trains;
 mod ways;

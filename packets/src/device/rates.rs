@@ -1,11 +1,14 @@
-//! Rates over a pair of virtual devices, bare and through the switch. They take root, a quiet machine with two processors,
-//! and are printed:
+//! Rates over a pair of virtual devices, bare and through the switch: for who compares them, on a quiet machine with two processors. It
+//! takes root.
 //!
-//! `cargo test --release -p quicket-packets --lib rates -- --ignored --nocapture --test-threads 1`
+//! `cargo test --release -p quicket-packets --lib rates -- --ignored --nocapture --test-threads 1` prints them, and so does
+//! `quicket lab bench --row switch`.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +20,7 @@ use quicket_ring::Layout;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, UnshareFlags, sched_setaffinity};
 
-use super::netlink::Netlink;
+use super::netlink::{Link, Netlink};
 use super::xsk::Socket;
 use super::{Device, Mode};
 use crate::batch::Batch;
@@ -26,280 +29,333 @@ use crate::compose;
 use crate::control::Control;
 use crate::daemon::Daemon;
 
-const TIME: Duration = Duration::from_secs(3);
-const ROUNDS: usize = 5;
-const HERE: &str = "192.0.2.1";
-const THERE: &str = "192.0.2.2:9";
+const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const PORT: u16 = 9;
+/// Octets of a frame without its check sequence: 64 with it.
+const LEN: usize = 60;
+const UDP: u8 = 17;
+/// How long frames have come when the clock starts.
+const WARM_UP: Duration = Duration::from_millis(300);
 
-fn ip(words: &str) {
-    let status = Command::new("ip").args(words.split_whitespace()).status().unwrap();
-    assert!(status.success(), "ip {words}");
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// By a bare socket of AF_XDP.
+    OutBare,
+    /// From a port, by the switch and the device.
+    Out,
+    /// To a bare socket of AF_XDP, by the program that the switch has.
+    InBare,
+    /// By the device and the switch, to a port.
+    In,
 }
 
-fn pin(processor: usize) {
+/// Frames that went that way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// How many.
+    pub frames: u64,
+    /// In which time.
+    pub time: Duration,
+}
+
+/// A pair of devices in a network namespace of the thread that has made it.
+#[derive(Debug)]
+pub struct Wire {
+    here: Link,
+    there: Link,
+}
+
+impl Wire {
+    /// Makes one: this thread has another network namespace from now on, which goes with it.
+    ///
+    /// # Errors
+    ///
+    /// When this process may not do that, or the program `ip` is missing.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: only the network namespace of this thread.
+        #[allow(unsafe_code, reason = "unshare is unsafe for other flags than this")]
+        unsafe {
+            rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)?;
+        }
+        ip("link add va address 02:00:00:00:00:01 type veth peer name vb")?;
+        ip("link set vb address 02:00:00:00:00:02")?;
+        ip(&format!("addr add {HERE}/24 dev va"))?;
+        ip(&format!("neigh add {THERE} lladdr 02:00:00:00:00:02 dev va"))?;
+        for device in ["lo", "va", "vb"] {
+            ip(&format!("link set {device} up"))?;
+        }
+        let mut tables = Netlink::open()?;
+        Ok(Self { here: tables.link("va")?, there: tables.link("vb")? })
+    }
+
+    /// Moves frames of 64 octets for some time, one way. One processor is that of the switch, or of the bare socket; the other one
+    /// is that of the port, or of the other end.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn measure(&self, course: Course, time: Duration) -> io::Result<Moved> {
+        match course {
+            Course::OutBare => self.out_bare(time),
+            Course::Out => self.out(time),
+            Course::InBare => self.in_bare(time),
+            Course::In => self.come_in(time),
+        }
+    }
+
+    fn out_bare(&self, time: Duration) -> io::Result<Moved> {
+        let _sink = sink(self.there.index)?;
+        let frame = frame((HERE, 7).into(), (THERE, PORT).into(), [1, 2])?;
+        let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        beside(
+            &is_over,
+            || blast(self.here.index, 1, &frame, &is_over, &sent),
+            || count(time, || Ok(sent.load(Ordering::Relaxed))),
+        )
+    }
+
+    fn out(&self, time: Duration) -> io::Result<Moved> {
+        let _sink = sink(self.there.index)?;
+        with_switch(|control, port, from| {
+            let frame = frame(from, (THERE, PORT).into(), [0, 0])?;
+            let is_over = AtomicBool::new(false);
+            beside(
+                &is_over,
+                || pour(port, &frame, &is_over),
+                || {
+                    count(time, || {
+                        let devices = control.devices()?;
+                        Ok(devices.first().map_or(0, |device| device.counters.sent))
+                    })
+                },
+            )
+        })
+    }
+
+    fn in_bare(&self, time: Duration) -> io::Result<Moved> {
+        let tuples = Arc::new(Tuples::new(16)?);
+        let to = SocketAddr::from((HERE, 7));
+        tuples.add(&TupleKey::new(to.ip(), UDP, to.port()))?;
+        let mut device = Device::attach("va", Mode::Best, &tuples)?;
+        let (came, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let take = || {
+            pin(1)?;
+            let mut batch = Batch::new();
+            let lie = |_| io::Error::from(io::ErrorKind::InvalidData);
+            while !is_over.load(Ordering::Relaxed) {
+                let n = device.ready(0).map_err(lie)?.min(64);
+                let mut at = 0;
+                while at < n {
+                    at = device.fill(0, (at, n), &mut batch).map_err(lie)?;
+                }
+                device.release(0, n).map_err(lie)?;
+                came.fetch_add(n.into(), Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        beside(&is_over, take, || self.generate(to, time, || came.load(Ordering::Relaxed)))
+    }
+
+    fn come_in(&self, time: Duration) -> io::Result<Moved> {
+        with_switch(|_, port, to| {
+            let (came, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+            let take = || {
+                pin(1)?;
+                while !is_over.load(Ordering::Relaxed) {
+                    port.wait(Some(Duration::from_millis(10)))?;
+                    let n = port.receive(u32::MAX, |_| ())?;
+                    came.fetch_add(n.into(), Ordering::Relaxed);
+                }
+                Ok(())
+            };
+            beside(&is_over, take, || self.generate(to, time, || came.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// Sends from the other end, and counts what comes meanwhile.
+    fn generate(
+        &self,
+        to: SocketAddr,
+        time: Duration,
+        came: impl Fn() -> u64,
+    ) -> io::Result<Moved> {
+        let frame = frame((THERE, PORT).into(), to, [2, 1])?;
+        let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        beside(
+            &is_over,
+            || blast(self.there.index, 0, &frame, &is_over, &sent),
+            || count(time, || Ok(came())),
+        )
+    }
+}
+
+/// Nanoseconds that the program of a device takes for a frame, the fewest of some runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// For one that goes to a port.
+    pub to_port: u32,
+    /// For one that goes to the system.
+    pub to_system: u32,
+}
+
+/// Has the kernel run that program (BPF_PROG_RUN), with so many tuples in its table, for frames to an address.
+///
+/// # Errors
+///
+/// When the kernel has no such program, or this process may not load it.
+pub fn program(to: SocketAddr, tuples: u32) -> io::Result<Looked> {
+    const RUNS: usize = 7;
+    const FRAMES: u32 = 200_000;
+    pin(1)?;
+    let socket = rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None)?;
+    let mut slot = vec![0; 2048];
+    let len = compose::udp(&mut slot, SocketAddr::new(to.ip(), 10), to, &[7; 18]);
+    let packet = len.and_then(|len| slot.get(..len)).ok_or(io::ErrorKind::InvalidInput)?;
+    let table = Arc::new(Tuples::new(crate::registry::MAX_TUPLES as u32)?);
+    for other in 1..tuples {
+        let address = Ipv4Addr::from_bits(0x0a00_0000 + other / 1000);
+        table.add(&TupleKey::new(address.into(), UDP, (other % 1000) as u16))?;
+    }
+    let program = TupleProgram::new([0; 6], &table).map_err(io::Error::other)?;
+    program.set_socket(0, socket.as_fd())?;
+    let time = || {
+        let mut fewest = u32::MAX;
+        for _ in 0..RUNS {
+            fewest = fewest.min(program.program().run(packet, FRAMES)?.nanoseconds);
+        }
+        io::Result::Ok(fewest)
+    };
+    let to_system = time()?;
+    table.add(&TupleKey::new(to.ip(), UDP, to.port()))?;
+    Ok(Looked { to_port: time()?, to_system })
+}
+
+fn ip(words: &str) -> io::Result<()> {
+    let output = Command::new("ip").args(words.split_whitespace()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("ip {words}: {}", said.trim())))
+}
+
+fn pin(processor: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(processor);
-    sched_setaffinity(None, &set).unwrap();
-}
-
-/// A pair of devices in a namespace of this thread's own, both with a program: one that drops, or none yet.
-fn devices() -> [super::netlink::Link; 2] {
-    // SAFETY: only the network namespace of this thread.
-    #[allow(unsafe_code, reason = "unshare is unsafe for other flags than this")]
-    unsafe {
-        rustix::thread::unshare_unsafe(UnshareFlags::NEWNET).unwrap();
-    }
-    ip("link add va address 02:00:00:00:00:01 type veth peer name vb");
-    ip("link set vb address 02:00:00:00:00:02");
-    ip(&format!("addr add {HERE}/24 dev va"));
-    ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev va");
-    for device in ["lo", "va", "vb"] {
-        ip(&format!("link set {device} up"));
-    }
-    let mut tables = Netlink::open().unwrap();
-    ["va", "vb"].map(|name| tables.link(name).unwrap())
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Drops all that comes by a device.
-fn sink(device: u32) -> quicket_bpf::Link {
+fn sink(device: u32) -> io::Result<quicket_bpf::Link> {
     let mut program = Assembler::default();
     program.word(Operation::Move, Register::R0, 1);
     program.exit();
-    let program = XdpProgram::load(&program.finish().unwrap()).unwrap();
-    program.attach(device, quicket_bpf::Mode::Native).unwrap()
+    let program = program.finish().ok_or(io::ErrorKind::InvalidInput)?;
+    let program = XdpProgram::load(&program).map_err(io::Error::other)?;
+    program.attach(device, quicket_bpf::Mode::Native)
 }
 
-/// A frame of 64 octets with its checksum.
-fn frame(from: SocketAddr, to: SocketAddr, [source, destination]: [u8; 2]) -> Vec<u8> {
+/// A frame with its checksum.
+fn frame(from: SocketAddr, to: SocketAddr, [source, destination]: [u8; 2]) -> io::Result<Vec<u8>> {
     let mut slot = vec![0; 2048];
-    let len = compose::udp(&mut slot, from, to, &[7; 18]).unwrap();
-    slot.truncate(len);
-    assert_eq!(len, 60);
+    let len = compose::udp(&mut slot, from, to, &[7; LEN - 42]);
+    slot.truncate(len.filter(|len| *len == LEN).ok_or(io::ErrorKind::InvalidInput)?);
     slot[..6].copy_from_slice(&[2, 0, 0, 0, 0, destination]);
     slot[6..12].copy_from_slice(&[2, 0, 0, 0, 0, source]);
-    slot
+    Ok(slot)
 }
 
-/// Sends as fast as it can until it is told to stop.
-fn blast(socket: &mut Socket, frame: &[u8], is_over: &AtomicBool, sent: &AtomicU64) {
+/// Sends by a bare socket as fast as it can until it is told to stop.
+fn blast(
+    device: u32,
+    processor: usize,
+    frame: &[u8],
+    is_over: &AtomicBool,
+    sent: &AtomicU64,
+) -> io::Result<()> {
+    pin(processor)?;
+    let mut socket = Socket::bind(device, 0, 1522, true)?;
     while !is_over.load(Ordering::Relaxed) {
         let mut n = 0;
-        while n < 64 && socket.send(frame).unwrap() {
+        while n < 64 && socket.send(frame).map_err(|_| io::ErrorKind::InvalidData)? {
             n += 1;
         }
-        socket.flush().unwrap();
+        socket.flush()?;
         sent.fetch_add(n, Ordering::Relaxed);
     }
+    Ok(())
 }
 
-/// What is counted in a second, in millions, after a moment.
-fn rate(mut count: impl FnMut() -> u64) -> f64 {
-    std::thread::sleep(Duration::from_millis(300));
-    let (begun, first) = (Instant::now(), count());
-    std::thread::sleep(TIME);
-    (count() - first) as f64 / begun.elapsed().as_secs_f64() / 1e6
+/// Sends from a port as fast as the switch takes it.
+fn pour(port: &mut Port, frame: &[u8], is_over: &AtomicBool) -> io::Result<()> {
+    pin(0)?;
+    while !is_over.load(Ordering::Relaxed) {
+        let mut left = 256;
+        let n = port.send(|slot| {
+            left -= 1;
+            slot[..frame.len()].copy_from_slice(frame);
+            (left >= 0).then_some(frame.len())
+        })?;
+        if n == 0 {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(())
+}
+
+/// Does something on another thread while something else is measured, which says then that it is over.
+fn beside<T>(
+    is_over: &AtomicBool,
+    other: impl FnOnce() -> io::Result<()> + Send,
+    measured: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let measured = measured();
+        is_over.store(true, Ordering::Relaxed);
+        let ended = other.join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")))?;
+        measured
+    })
+}
+
+/// What is counted in some time, after a moment.
+fn count(time: Duration, mut counted: impl FnMut() -> io::Result<u64>) -> io::Result<Moved> {
+    std::thread::sleep(WARM_UP);
+    let (begun, first) = (Instant::now(), counted()?);
+    std::thread::sleep(time);
+    Ok(Moved { frames: counted()?.saturating_sub(first), time: begun.elapsed() })
 }
 
 /// A switch in this process, on a processor of its own, with the device attached.
-fn with_switch<T>(mode: Mode, what: impl FnOnce(&mut Control, &mut Port, SocketAddr) -> T) -> T {
-    let path = std::env::temp_dir().join(format!("quicket-rates-{}", std::process::id()));
-    let daemon = Daemon::bind(&path, false).unwrap();
-    let (stop, stopped) = UnixStream::pair().unwrap();
-    let thread = std::thread::spawn(move || {
-        pin(1);
-        daemon.run(stopped.as_fd()).unwrap()
-    });
-    let mut control = Control::connect(&path).unwrap();
-    control.attach("va", mode).unwrap();
-    let mut port = Port::open(&path, Layout::new(1024, 1024, 2048).unwrap()).unwrap();
-    let tuple = port.register(UdpSocket::bind((HERE, 0)).unwrap()).unwrap();
-    let result = what(&mut control, &mut port, (tuple.address, tuple.port).into());
-    drop((stop, port));
-    thread.join().unwrap();
-    result
-}
-
-/// Rounds of a measurement, bare and through the switch in turns.
-#[derive(Default)]
-struct Rounds([Vec<f64>; 3]);
-
-impl Rounds {
-    fn add(&mut self, what: &str, bare: f64, switch: f64) {
-        println!("{}", line(what, [bare, switch, switch / bare]));
-        let all = self.0.iter_mut().zip([bare, switch, switch / bare]);
-        all.for_each(|(rounds, value)| rounds.push(value));
-    }
-
-    fn end(mut self, what: &str) {
-        let medians = std::array::from_fn(|n| median(&mut self.0[n]));
-        println!("{}; 0.9 is the aim", line(&format!("{what}, medians of {ROUNDS}"), medians));
-    }
-}
-
-fn line(what: &str, [bare, switch, share]: [f64; 3]) -> String {
-    format!("{what}: bare {bare:.3}, switch {switch:.3} million a second, {share:.2} of it")
-}
-
-/// The one in the middle; of two, the mean.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-    f64::midpoint(low, high)
-}
-
-#[test]
-fn a_round_is_told_and_the_median_is_in_the_middle() {
-    assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-    assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-    let expected = "out: bare 2.000, switch 1.900 million a second, 0.95 of it";
-    assert_eq!(line("out", [2.0, 1.9, 0.95]), expected);
-}
-
-#[test]
-#[ignore = "it measures"]
-fn out() {
-    let [va, vb] = devices();
-    let _sink = sink(vb.index);
-    let there: SocketAddr = THERE.parse().unwrap();
-    let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
-        let sent = AtomicU64::new(0);
-        let is_over = AtomicBool::new(false);
-        let frame = frame((HERE.parse::<std::net::IpAddr>().unwrap(), 7).into(), there, [1, 2]);
-        let bare = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                pin(1);
-                let mut socket = Socket::bind(va.index, 0, 1522, true).unwrap();
-                blast(&mut socket, &frame, &is_over, &sent);
-            });
-            let bare = rate(|| sent.load(Ordering::Relaxed));
-            is_over.store(true, Ordering::Relaxed);
-            bare
+fn with_switch<T>(
+    what: impl FnOnce(&mut Control, &mut Port, SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let path: PathBuf = std::env::temp_dir().join(format!("quicket-rates-{}", std::process::id()));
+    let daemon = Daemon::bind(&path, false)?;
+    let (stop, stopped) = UnixStream::pair()?;
+    std::thread::scope(|scope| {
+        let switch = scope.spawn(move || {
+            pin(1)?;
+            daemon.run(stopped.as_fd()).map(drop)
         });
-        let switch = with_switch(Mode::Best, |control, port, from| {
-            let template = super::rates::frame(from, there, [0, 0]);
-            let is_over = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    pin(0);
-                    while !is_over.load(Ordering::Relaxed) {
-                        let mut left = 256;
-                        let n = port.send(|slot| {
-                            left -= 1;
-                            slot[..60].copy_from_slice(&template);
-                            (left >= 0).then_some(60)
-                        });
-                        if n.unwrap() == 0 {
-                            std::hint::spin_loop();
-                        }
-                    }
-                });
-                let rate = rate(|| control.devices().unwrap()[0].counters.sent);
-                is_over.store(true, Ordering::Relaxed);
-                rate
-            })
-        });
-        rounds.add("out, 64 octets", bare, switch);
-    }
-    rounds.end("out, 64 octets");
+        let result = (|| {
+            let mut control = Control::connect(&path)?;
+            control.attach("va", Mode::Best)?;
+            let layout = Layout::new(1024, 1024, 2048).ok_or(io::ErrorKind::InvalidInput)?;
+            let mut port = Port::open(&path, layout)?;
+            let tuple = port.register(UdpSocket::bind((HERE, 0))?)?;
+            what(&mut control, &mut port, (tuple.address, tuple.port).into())
+        })();
+        drop(stop);
+        let ended = switch.join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("the switch has panicked")))?;
+        result
+    })
 }
 
-#[test]
-#[ignore = "it measures"]
-fn come_in() {
-    let [_, vb] = devices();
-    let from: SocketAddr = THERE.parse().unwrap();
-    let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
-        let tuples = Arc::new(Tuples::new(16).unwrap());
-        let to: SocketAddr = (HERE.parse::<std::net::IpAddr>().unwrap(), 7).into();
-        tuples.add(&TupleKey::new(to.ip(), 17, to.port())).unwrap();
-        let generate = |to: SocketAddr, count: &mut dyn FnMut() -> u64| {
-            let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-            let frame = frame(from, to, [2, 1]);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    pin(0);
-                    let mut socket = Socket::bind(vb.index, 0, 1522, true).unwrap();
-                    blast(&mut socket, &frame, &is_over, &sent);
-                });
-                let rate = rate(count);
-                is_over.store(true, Ordering::Relaxed);
-                rate
-            })
-        };
-        let (count, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-        let bare = std::thread::scope(|scope| {
-            let mut device = Device::attach("va", Mode::Best, &tuples).unwrap();
-            scope.spawn(|| {
-                pin(1);
-                let mut batch = Batch::new();
-                while !is_over.load(Ordering::Relaxed) {
-                    let n = device.ready(0).unwrap().min(64);
-                    let mut at = 0;
-                    while at < n {
-                        at = device.fill(0, (at, n), &mut batch).unwrap();
-                    }
-                    device.release(0, n).unwrap();
-                    count.fetch_add(n.into(), Ordering::Relaxed);
-                }
-                drop(device);
-            });
-            let bare = generate(to, &mut || count.load(Ordering::Relaxed));
-            is_over.store(true, Ordering::Relaxed);
-            bare
-        });
-        let switch = with_switch(Mode::Best, |_, port, to| {
-            let (count, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    pin(1);
-                    while !is_over.load(Ordering::Relaxed) {
-                        port.wait(Some(Duration::from_millis(10))).unwrap();
-                        let n = port.receive(u32::MAX, |_| ()).unwrap();
-                        count.fetch_add(n.into(), Ordering::Relaxed);
-                    }
-                });
-                let rate = generate(to, &mut || count.load(Ordering::Relaxed));
-                is_over.store(true, Ordering::Relaxed);
-                rate
-            })
-        });
-        rounds.add("in, 64 octets", bare, switch);
-    }
-    rounds.end("in, 64 octets");
-}
-
-#[test]
-#[ignore = "it measures"]
-fn program() {
-    let family = AddressFamily::XDP;
-    let socket = rustix::net::socket(family, SocketType::RAW, None).unwrap();
-    pin(1);
-    for (version, to) in [("IPv4", "192.0.2.1:9"), ("IPv6", "[2001:db8::1]:9")] {
-        let to: SocketAddr = to.parse().unwrap();
-        let from = SocketAddr::new(to.ip(), 10);
-        let mut slot = vec![0; 2048];
-        let len = compose::udp(&mut slot, from, to, &[7; 18]).unwrap();
-        for others in [1, 1_000, 100_000_u32] {
-            let tuples = Arc::new(Tuples::new(crate::registry::MAX_TUPLES as u32).unwrap());
-            for other in 1..others {
-                let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + other / 1000);
-                let port = (other % 1000) as u16;
-                tuples.add(&TupleKey::new(address.into(), 17, port)).unwrap();
-            }
-            let program = TupleProgram::new([0; 6], &tuples).unwrap();
-            program.set_socket(0, socket.as_fd()).unwrap();
-            let time = || {
-                let runs = (0..7).map(|_| program.program().run(&slot[..len], 1_000_000).unwrap());
-                runs.map(|run| run.nanoseconds).min().unwrap()
-            };
-            let system = time();
-            tuples.add(&TupleKey::new(to.ip(), 17, to.port())).unwrap();
-            let handed = time();
-            println!(
-                "{version}, {others} tuples: {handed} ns to a socket, {system} ns to the system"
-            );
-        }
-    }
-}
+#[cfg(test)]
+#[path = "rates_tests.rs"]
+mod tests;

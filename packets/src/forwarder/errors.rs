@@ -10,8 +10,13 @@ use crate::icmp;
 
 /// Errors of ICMP that are copied to a port in a second, of those of one device: so no device takes what others have.
 pub const ERRORS_PER_SECOND: u32 = 1000;
-/// Those of a device that are copied to all ports in a second.
+/// Those of a device that are copied to all ports in a second, beside those that each port has anyway.
 pub const ERRORS_PER_SECOND_OF_DEVICE: u32 = 4000;
+/// Those of a device that each port has in a second, whatever others have.
+pub const ERRORS_OF_EACH_PORT: u32 = 4;
+/// A port may have had no more than this part of what is left to all of them: so many that are flooded have the same, and leave
+/// three times as much to others.
+const PART: u32 = ERRORS_PER_SECOND_OF_DEVICE / ERRORS_PER_SECOND - 1;
 /// Those of a device that are read before others have their turn.
 const ERRORS_PER_LOOK: usize = 16;
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,24 +30,48 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Whether a device may have another one copied, of so many in a second.
-    fn take(&mut self, device: u32, most: u32, now: Instant) -> bool {
+    /// How many a device has had copied in this second. None if too many devices have come and gone within it.
+    fn of(&mut self, device: u32, now: Instant) -> Option<&mut u32> {
         if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= SECOND) {
             self.begun = Some(now);
             self.used.clear();
         }
-        if let Some((_, used)) = self.used.iter_mut().find(|(other, _)| *other == device) {
-            let may = *used < most;
-            *used += u32::from(may);
-            return may;
-        }
-        // More than there are have come and gone within that second.
-        let may = self.used.len() < MAX_DEVICES;
-        if may {
-            self.used.push((device, 1));
-        }
-        may
+        let at = match self.used.iter().position(|(other, _)| *other == device) {
+            Some(at) => at,
+            None if self.used.len() >= MAX_DEVICES => return None,
+            None => {
+                self.used.push((device, 0));
+                self.used.len() - 1
+            }
+        };
+        self.used.get_mut(at).map(|(_, used)| used)
     }
+}
+
+/// Whether a port may have another error of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Copied,
+    /// It has had as many as any port may.
+    OfPort,
+    /// It has had its share of what is left.
+    OfDevice,
+}
+
+/// Judges that by how many the port has had, and how many were copied to all, and counts it there.
+const fn share(of_port: &mut u32, of_all: &mut u32) -> Verdict {
+    let left = ERRORS_PER_SECOND_OF_DEVICE.saturating_sub(*of_all);
+    if *of_port >= ERRORS_PER_SECOND {
+        return Verdict::OfPort;
+    }
+    if *of_port >= ERRORS_OF_EACH_PORT {
+        if *of_port * PART >= left {
+            return Verdict::OfDevice;
+        }
+        *of_all += 1;
+    }
+    *of_port += 1;
+    Verdict::Copied
 }
 
 impl Forwarder {
@@ -79,15 +108,19 @@ impl Forwarder {
         // The bound is that of the port, whichever queue has the flow.
         let first = port(&mut self.ports, owner).map(|queue| queue.owner);
         let Some(first) = first.and_then(|first| port(&mut self.ports, first)) else { return };
-        if !first.errors.take(device, ERRORS_PER_SECOND, now) {
-            return first.counters.drop_one(Reason::Icmp);
-        }
-        // What a port is not given takes nothing of what others of the device have.
-        if !self.errors.take(device, ERRORS_PER_SECOND_OF_DEVICE, now) {
-            if let Some(counters) = self.network.counters(place) {
-                counters.drop_one(Reason::Icmp);
+        let verdict = match (first.errors.of(device, now), self.errors.of(device, now)) {
+            (Some(of_port), Some(of_all)) => share(of_port, of_all),
+            _ => Verdict::OfPort,
+        };
+        match verdict {
+            Verdict::Copied => {}
+            Verdict::OfPort => return first.counters.drop_one(Reason::Icmp),
+            Verdict::OfDevice => {
+                if let Some(counters) = self.network.counters(place) {
+                    counters.drop_one(Reason::Icmp);
+                }
+                return;
             }
-            return;
         }
         let copied = self.hand_over(Sender::Device(place), owner, 0..1);
         if let Some(counters) = self.network.counters(place) {

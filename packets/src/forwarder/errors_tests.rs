@@ -103,17 +103,19 @@ fn each_device_has_its_share_of_a_second() {
     for second in 0..3 {
         let now = now + Duration::from_secs(second);
         for device in [ONE, OTHER] {
-            let heard = (0..5000).filter(|_| shares.take(device, 1000, now)).count();
-            assert_eq!(heard, 1000);
+            for before in 0..5000 {
+                let used = shares.of(device, now).unwrap();
+                assert_eq!(*used, before);
+                *used += 1;
+            }
         }
     }
-    // Those that were not heard do not put off the next second.
     let last = now + Duration::from_millis(2900);
-    assert!(!shares.take(ONE, 1000, last));
-    assert!(shares.take(ONE, 1000, last + Duration::from_millis(100)));
+    assert_eq!(shares.of(ONE, last), Some(&mut 5000));
+    assert_eq!(shares.of(ONE, last + Duration::from_millis(100)), Some(&mut 0));
     // Devices that come and go take no memory.
     let next = last + Duration::from_secs(2);
-    let devices = (0..1000).filter(|device| shares.take(*device, 1000, next)).count();
+    let devices = (0..1000).filter(|device| shares.of(*device, next).is_some()).count();
     assert_eq!((devices, shares.used.len()), (MAX_DEVICES, MAX_DEVICES));
 }
 
@@ -131,18 +133,41 @@ fn a_flood_by_one_device_leaves_a_port_what_another_one_says() {
 }
 
 #[test]
-fn a_device_is_copied_no_more_than_its_bound_to_all_ports() {
-    let mut ports = Ports::new(&[1; 6]);
-    let each = ERRORS_PER_SECOND_OF_DEVICE / ERRORS_PER_SECOND;
-    assert_eq!(each, 4);
-    // What a port is not given is not taken of what is left.
-    let heard: Vec<u32> = (0..6).map(|port| ports.flood(ONE, port, 1100)).collect();
-    assert_eq!(heard, [1000, 1000, 1000, 1000, 0, 0]);
-    // That is counted at the device, and what others say is heard.
-    assert_eq!((0..6).map(|port| ports.dropped(port)).collect::<Vec<_>>(), [100; 6]);
-    assert_eq!(ports.flood(OTHER, 5, 100), 100);
-    ports.now += SECOND;
-    assert_eq!(ports.flood(ONE, 5, 100), 100);
+fn ports_that_are_flooded_together_have_the_same_and_leave_others_theirs() {
+    for flooded in [4, 16] {
+        let mut ports = Ports::new(&[1; 18]);
+        let mut heard = vec![0; flooded];
+        for far in 0..1500 {
+            for (port, heard) in heard.iter_mut().enumerate() {
+                *heard += u32::from(ports.say(ONE, port, 1 + far).is_some());
+            }
+        }
+        let share = ERRORS_PER_SECOND_OF_DEVICE / (3 + flooded as u32);
+        let expected = share - ERRORS_OF_EACH_PORT..=share + ERRORS_OF_EACH_PORT;
+        assert!(heard.iter().all(|heard| expected.contains(heard)), "{heard:?}");
+        // Who was quiet has what he had alone, as far as it is left, and so has the next one.
+        for quiet in [flooded, flooded + 1] {
+            let heard = ports.flood(ONE, quiet, 1100);
+            assert!(heard > share / 2, "{heard} beside {share}");
+        }
+        // That is counted at the device, and what others say is heard.
+        assert_eq!((0..18).map(|port| ports.dropped(port)).sum::<u64>(), 0);
+        assert_eq!(ports.flood(OTHER, 0, 100), 100);
+        ports.now += SECOND;
+        assert_eq!(ports.flood(ONE, 0, 100), 100);
+    }
+}
+
+#[test]
+fn whoever_is_flooded_first_a_device_has_its_bound_and_each_port_some() {
+    const PORTS: usize = 64;
+    let mut ports = Ports::new(&[1; PORTS]);
+    let heard: Vec<u32> = (0..PORTS).map(|port| ports.flood(ONE, port, 1100)).collect();
+    assert_eq!((heard[0], ports.dropped(0)), (ERRORS_PER_SECOND, 100));
+    assert!(heard[1] > ERRORS_PER_SECOND / 2, "{heard:?}");
+    assert!(heard.iter().all(|heard| *heard >= ERRORS_OF_EACH_PORT), "{heard:?}");
+    let most = ERRORS_PER_SECOND_OF_DEVICE + PORTS as u32 * ERRORS_OF_EACH_PORT;
+    assert!(heard.iter().sum::<u32>() <= most, "{heard:?}");
 }
 
 #[test]

@@ -1,18 +1,16 @@
 //! A switch for packets in this process, and programs at it: honest ones, and one that writes what it likes.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
+mod switch;
+
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use quicket_packets::client::Port;
-use quicket_packets::daemon::Daemon;
 use quicket_packets::{Bell, Counters, Layout, Memory, Tuple, compose};
 use quicket_ring::{Descriptor, Producer, Way};
 use rustix::net::{
@@ -20,42 +18,12 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+pub use switch::Switch;
+
 /// What a test waits for at most.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Switch {
-    pub path: PathBuf,
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<Counters>>,
-}
-
 impl Switch {
-    pub fn start() -> Self {
-        Self::begin(false)
-    }
-
-    /// One of all users.
-    pub fn start_for_all() -> Self {
-        Self::begin(true)
-    }
-
-    fn begin(for_all: bool) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("quicket-packets-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let daemon = Daemon::bind(&path, for_all).unwrap();
-        let (stop, stopped) = UnixStream::pair().unwrap();
-        let thread = std::thread::spawn(move || daemon.run(stopped.as_fd()).unwrap());
-        Self { path, stop: Some(stop), thread: Some(thread) }
-    }
-
-    /// Ends it: what became of all frames.
-    pub fn end(mut self) -> Counters {
-        drop(self.stop.take());
-        self.thread.take().unwrap().join().unwrap()
-    }
-
     pub fn open(&self) -> Port {
         Port::open(&self.path, layout()).unwrap()
     }
@@ -66,17 +34,6 @@ impl Switch {
         let mut port = self.open();
         let tuple = port.register(&socket).unwrap();
         Stack { port, address: (tuple.address, tuple.port).into() }
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // It panicked, if there is an error: so does the test.
-            let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking(), "the switch has panicked");
-        }
     }
 }
 

@@ -50,6 +50,7 @@ pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
     let moved = match &assignment.role {
         Role::Within => within(&assignment),
         Role::Ring => ring(&assignment),
+        Role::Devices { way } => super::devices::move_frames(*way, assignment.milliseconds),
         Role::Sender { is_card, others } => match send(&assignment, *is_card, others) {
             Ok(never) => match never {},
             Err(failure) => Err(failure),

@@ -4,6 +4,7 @@
 //! the *card*: a port on the other core that moves no more than a wire of 10 Gbit/s would carry, so that its rate is a
 //! ceiling. These are rates of a switch in shared memory, and not of a network card.
 
+pub(super) mod devices;
 mod ends;
 mod figures;
 
@@ -46,6 +47,8 @@ enum Role {
     Receiver { is_card: bool },
     /// Sends to these.
     Sender { is_card: bool, others: Vec<SocketAddr> },
+    /// A pair of devices, and whatever is at both ends.
+    Devices { way: Way },
 }
 
 impl Role {
@@ -57,6 +60,7 @@ impl Role {
             Self::Ring => "the ring of ports",
             Self::Sender { .. } => "the sender",
             Self::Receiver { .. } => "the receiver",
+            Self::Devices { .. } => "the pair of devices",
         }
     }
 }
@@ -180,19 +184,23 @@ impl Run<'_> {
         result
     }
 
-    /// What a process has counted. Frames that are not as they were sent are no result.
     fn result(&self, way: Way, process: &mut Process) -> Result<Switched, Failure> {
-        let deadline = Instant::now() + Duration::from_millis(self.milliseconds) + AROUND;
-        match process.next(deadline)? {
-            Some(Word::Moved { frames, lost, wrong: 0, nanoseconds }) => {
-                Ok(Switched { way, frames, lost, nanoseconds })
-            }
-            Some(Word::Moved { wrong, .. }) => {
-                let why = format!("{wrong} frames were changed, doubled or misdelivered");
-                Err(process.error(why).into())
-            }
-            Some(Word::Failed { reason }) => Err(process.error(reason).into()),
-            other => Err(process.error(format!("has no figures: {other:?}")).into()),
+        result(way, process, self.milliseconds)
+    }
+}
+
+/// What a process has counted. Frames that are not as they were sent are no result.
+fn result(way: Way, process: &mut Process, milliseconds: u64) -> Result<Switched, Failure> {
+    let deadline = Instant::now() + Duration::from_millis(milliseconds) + AROUND;
+    match process.next(deadline)? {
+        Some(Word::Moved { frames, lost, wrong: 0, nanoseconds }) => {
+            Ok(Switched { way, frames, lost, nanoseconds })
         }
+        Some(Word::Moved { wrong, .. }) => {
+            let why = format!("{wrong} frames were changed, doubled or misdelivered");
+            Err(process.error(why).into())
+        }
+        Some(Word::Failed { reason }) => Err(process.error(reason).into()),
+        other => Err(process.error(format!("has no figures: {other:?}")).into()),
     }
 }

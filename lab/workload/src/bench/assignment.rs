@@ -232,6 +232,11 @@ pub enum Scenario {
         /// How long each way is measured, in milliseconds.
         milliseconds: u64,
     },
+    /// The same over a pair of virtual devices, and what the switch's program takes for a frame.
+    SwitchDevices {
+        /// How long each way is measured, in milliseconds.
+        milliseconds: u64,
+    },
     /// Fetches over HTTP/1.1, a connection for each, over TCP of the system and in user space. The benchmark starts the
     /// processes for it itself.
     Fetches {

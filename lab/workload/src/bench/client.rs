@@ -343,12 +343,39 @@ pub enum Way {
     ToCard,
     /// From such a port to ports on the switch's core.
     FromCard,
+    /// Out by a bare socket of AF_XDP.
+    OutBare,
+    /// Out from a port, by the switch and a device (AF_XDP).
+    Out,
+    /// In to a bare socket of AF_XDP.
+    InBare,
+    /// In by a device (AF_XDP) and the switch, to a port.
+    In,
+    /// Through the program of a device whose table has one tuple, to a port.
+    #[serde(rename = "program_1")]
+    Program1,
+    /// ... 1,000 of them.
+    #[serde(rename = "program_1000")]
+    Program1000,
+    /// ... 100,000 of them.
+    #[serde(rename = "program_100000")]
+    Program100000,
 }
 
 impl Way {
-    /// All of them.
+    /// Those in memory.
     pub const ALL: [Self; 5] =
         [Self::Within, Self::Between, Self::BetweenV6, Self::ToCard, Self::FromCard];
+    /// Those over devices.
+    pub const DEVICES: [Self; 7] = [
+        Self::OutBare,
+        Self::Out,
+        Self::InBare,
+        Self::In,
+        Self::Program1,
+        Self::Program1000,
+        Self::Program100000,
+    ];
 }
 
 /// Bytes of a download without end, as they came.

@@ -63,6 +63,7 @@ pub(super) fn measure<C: Client>(
         | Scenario::Tunnel { .. }
         | Scenario::Gateway { .. }
         | Scenario::Switch { .. }
+        | Scenario::SwitchDevices { .. }
         | Scenario::Fetches { .. } => {
             Err("this load is made by programs of its own, not by this process".into())
         }

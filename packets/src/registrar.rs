@@ -1,0 +1,248 @@
+//! Registers and removes the tuples of a port.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::ask::{ask, hear, hear_until, say};
+use crate::counters::Counters;
+use crate::protocol::{Answer, Request};
+use crate::tuple::Tuple;
+
+/// Answers that nobody waits for, at most: the switch closes a connection whose answers have no room.
+const MAX_OWED: usize = 16;
+
+/// Registers and removes the tuples of a port: asks the switch, and waits for its answer.
+#[derive(Debug)]
+pub struct Registrar {
+    control: OwnedFd,
+    /// Answers that nobody waits for, and that are still to come, before all others.
+    owed: VecDeque<Owed>,
+}
+
+/// What such an answer is to.
+#[derive(Clone, Copy, Debug)]
+enum Owed {
+    Removal,
+    /// Who asked was told that it took too long: he has no tuple by it.
+    Registration,
+}
+
+impl Registrar {
+    pub(crate) const fn new(control: OwnedFd) -> Self {
+        Self { control, owed: VecDeque::new() }
+    }
+
+    /// As [`Port::register`](crate::client::Port::register).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::register`](crate::client::Port::register).
+    pub fn register(&mut self, socket: impl AsFd) -> io::Result<Tuple> {
+        self.register_until(socket, None)
+    }
+
+    /// The same, with a time by which the switch has to have answered: `TimedOut` then, and the tuple is given back if it
+    /// comes later.
+    pub(crate) fn register_until(
+        &mut self,
+        socket: impl AsFd,
+        until: Option<Instant>,
+    ) -> io::Result<Tuple> {
+        self.settle_until(until)?;
+        if !say(self.control.as_fd(), Request::Register, &[socket.as_fd()])? {
+            return Err(Errno::AGAIN.into());
+        }
+        match hear_until(self.control.as_fd(), until) {
+            Ok((Answer::Registered(tuple), _)) => Ok(tuple),
+            Ok((answer, _)) => Err(answer.into_error()),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::TimedOut {
+                    self.owed.push_back(Owed::Registration);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Port::remove`](crate::client::Port::remove).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::remove`](crate::client::Port::remove).
+    pub fn remove(&mut self, tuple: Tuple) -> io::Result<()> {
+        self.order(Request::Remove(tuple))
+    }
+
+    /// Gives a tuple back without waiting for the answer. What is asked after it is answered after it, too; that the port does not
+    /// own the tuple is not said. Returns false, with nothing done, while the switch has 16 of them to answer, or takes no
+    /// more requests: to be tried again later.
+    ///
+    /// # Errors
+    ///
+    /// When the switch has gone.
+    pub fn start_removal(&mut self, tuple: Tuple) -> io::Result<bool> {
+        while !self.owed.is_empty()
+            && let Some((answer, _)) = hear(self.control.as_fd())?
+        {
+            self.take_owed(answer)?;
+        }
+        if self.owed.len() >= MAX_OWED {
+            return Ok(false);
+        }
+        self.ask_removal(tuple)
+    }
+
+    fn ask_removal(&mut self, tuple: Tuple) -> io::Result<bool> {
+        let is_sent = say(self.control.as_fd(), Request::Remove(tuple), &[])?;
+        if is_sent {
+            self.owed.push_back(Owed::Removal);
+        }
+        Ok(is_sent)
+    }
+
+    /// Takes the next answer that nobody waits for. A tuple that has come too late is given back.
+    fn take_owed(&mut self, answer: Answer) -> io::Result<()> {
+        match (self.owed.pop_front(), answer) {
+            (Some(Owed::Registration), Answer::Registered(tuple)) => {
+                // So few requests have room.
+                if self.ask_removal(tuple)? { Ok(()) } else { Err(Errno::AGAIN.into()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the switch has answered all that nobody waited for, such as [`Registrar::start_removal`].
+    ///
+    /// # Errors
+    ///
+    /// When the switch has gone.
+    pub fn settle(&mut self) -> io::Result<()> {
+        self.settle_until(None)
+    }
+
+    fn settle_until(&mut self, until: Option<Instant>) -> io::Result<()> {
+        while !self.owed.is_empty() {
+            let (answer, _) = hear_until(self.control.as_fd(), until)?;
+            self.take_owed(answer)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Port::counters`](crate::client::Port::counters).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::counters`](crate::client::Port::counters).
+    pub fn counters(&mut self) -> io::Result<Counters> {
+        match self.ask(Request::Count)? {
+            (Answer::Counted(counters), _) => Ok(*counters),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// Asks for what is answered with no more than that it is done.
+    pub(crate) fn order(&mut self, request: Request) -> io::Result<()> {
+        match self.ask(request)? {
+            (Answer::Done, _) => Ok(()),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// Asks, once all others have been answered, and waits for the answer.
+    pub(crate) fn ask(&mut self, request: Request) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        self.settle()?;
+        ask(self.control.as_fd(), request, &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    use super::*;
+    use crate::local;
+    use crate::protocol::MAX_MESSAGE;
+
+    fn pair() -> (Registrar, OwnedFd) {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, switch) = rustix::net::socketpair(family, kind, flags, None).unwrap();
+        (Registrar::new(ours), switch)
+    }
+
+    fn tuple(port: u16) -> Tuple {
+        Tuple { address: Ipv4Addr::LOCALHOST.into(), protocol: 6, port }
+    }
+
+    fn answer(switch: &OwnedFd, answer: Answer) {
+        local::send(switch.as_fd(), &answer.encode(), &[]).unwrap();
+    }
+
+    fn asked(switch: &OwnedFd) -> Result<Request, Errno> {
+        let mut buffer = [0; MAX_MESSAGE];
+        let received = local::receive(switch.as_fd(), &mut buffer);
+        received.map(|(len, _)| Request::decode(&buffer[..len]).unwrap())
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_nobody_elses_and_its_tuple_is_given_back() {
+        for late in [Answer::Registered(tuple(7)), Answer::refuse(Errno::BUSY, "it has an owner")] {
+            let (mut registrar, switch) = pair();
+            let until = Instant::now() + Duration::from_millis(20);
+            let error = registrar.register_until(&switch, Some(until)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            assert_eq!(asked(&switch), Ok(Request::Register));
+            // Nothing else is asked while that may still come.
+            let until = Some(Instant::now() + Duration::from_millis(20));
+            let error = registrar.register_until(&switch, until).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            assert_eq!(asked(&switch), Err(Errno::AGAIN), "nothing was sent");
+            let is_given_back = matches!(late, Answer::Registered(_));
+            answer(&switch, late);
+            if is_given_back {
+                answer(&switch, Answer::Done);
+            }
+            answer(&switch, Answer::Registered(tuple(8)));
+            assert_eq!(registrar.register(&switch).unwrap(), tuple(8));
+            if is_given_back {
+                assert_eq!(asked(&switch), Ok(Request::Remove(tuple(7))));
+            }
+            assert_eq!(asked(&switch), Ok(Request::Register));
+        }
+    }
+
+    #[test]
+    fn answers_that_nobody_waits_for_come_before_others_and_are_so_many() {
+        let (mut registrar, switch) = pair();
+        let answer = |with| answer(&switch, with);
+        let asked = || asked(&switch);
+        for port in 0..16 {
+            assert!(registrar.start_removal(tuple(port)).unwrap());
+            assert_eq!(asked(), Ok(Request::Remove(tuple(port))));
+        }
+        assert!(!registrar.start_removal(tuple(16)).unwrap());
+        assert_eq!(asked(), Err(Errno::AGAIN), "nothing was sent");
+        // Whatever the answer is, there is room for another one.
+        answer(Answer::refuse(Errno::NOENT, "it is not this port's"));
+        assert!(registrar.start_removal(tuple(16)).unwrap());
+        assert_eq!(asked(), Ok(Request::Remove(tuple(16))));
+        // What is asked now is answered behind all of them.
+        (0..16).for_each(|_| answer(Answer::Done));
+        let mut counters = Counters::default();
+        counters.sent = 3;
+        answer(Answer::Counted(counters.into()));
+        assert_eq!(registrar.counters().unwrap(), counters);
+        assert_eq!(asked(), Ok(Request::Count));
+        registrar.settle().unwrap();
+        drop(switch);
+        let error = registrar.start_removal(tuple(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+    }
+}
