@@ -93,8 +93,11 @@ impl Connection {
         self
     }
 
-    /// Keeps what h3 makes of sections, and uses it again for requests and answers that are alike, in no more than 12 KiB. For a
-    /// [`Connection::server`]; its requests must be read by [`resolve`](crate::resolve): others read something else.
+    /// Keeps what h3 makes of sections, and uses it again for requests and answers that are alike, in about 20 KiB at most. Fields,
+    /// secret ones among them, are in memory for as long as the connection then.
+    ///
+    /// For a [`Connection::server`] whose limit is that of h3's builder, too (`max_field_section_size`). Its requests must be
+    /// read by [`resolve`](crate::resolve): others read something else.
     #[must_use]
     pub fn with_kept_sections(mut self) -> Self {
         let client = self.acceptance();

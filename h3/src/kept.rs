@@ -1,15 +1,14 @@
 //! What is worked out once and wanted again, as long as it has room.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 
 /// How many hashes are known of what was wanted once, and not again.
 const SEEN: usize = 32;
-/// What an entry takes beside its own bytes, as they are counted.
-const OVERHEAD: usize = 64;
 
-/// Things by their hashes: those that were wanted twice, until newer ones take their room. Different things may have the
-/// same hash: whoever looks compares the whole.
+/// Things by their hashes: those that were wanted again, until newer ones take the room of what was not wanted since. Different
+/// things may have the same hash: whoever looks compares the whole.
 pub(crate) struct Kept<T> {
     /// Of what was wanted once, the next one at this place. 0 is none.
     seen: [u64; SEEN],
@@ -23,10 +22,15 @@ pub(crate) struct Kept<T> {
 struct Entry<T> {
     hash: u64,
     size: usize,
+    /// It was found since room was made last.
+    was_found: Cell<bool>,
     thing: T,
 }
 
 impl<T> Kept<T> {
+    /// What an entry takes beside its own bytes. The list of them may be half empty.
+    const OVERHEAD: usize = 2 * size_of::<Entry<T>>();
+
     /// Room for so many bytes.
     pub(crate) fn new(max_size: usize) -> Self {
         Self { seen: [0; SEEN], next: 0, entries: VecDeque::new(), size: 0, max_size }
@@ -36,7 +40,10 @@ impl<T> Kept<T> {
     pub(crate) fn find(&self, hash: u64, is_meant: impl Fn(&T) -> bool) -> Option<&T> {
         let mut entries = self.entries.iter();
         let found = entries.find(|entry| entry.hash == hash && is_meant(&entry.thing));
-        found.map(|entry| &entry.thing)
+        found.map(|entry| {
+            entry.was_found.set(true);
+            &entry.thing
+        })
     }
 
     /// True if something with this hash was wanted before, and not long ago.
@@ -51,18 +58,32 @@ impl<T> Kept<T> {
         false
     }
 
-    /// Keeps a thing of so many bytes, unless that is too much. The oldest make room.
-    pub(crate) fn insert(&mut self, hash: u64, size: usize, thing: T) {
-        let size = size.saturating_add(OVERHEAD);
-        if size > self.max_size {
-            return;
-        }
-        while self.size > self.max_size - size {
+    /// Whether there is room for so many bytes. The oldest make it, but those that were found since this was asked have
+    /// another chance: what is more than there is room for would drive itself out, and nothing would be found.
+    pub(crate) fn make_room(&mut self, size: usize) -> bool {
+        let size = size.saturating_add(Self::OVERHEAD);
+        let Some(most) = self.max_size.checked_sub(size) else { return false };
+        for _ in 0..self.entries.len() {
+            if self.size <= most {
+                break;
+            }
             let Some(oldest) = self.entries.pop_front() else { break };
-            self.size -= oldest.size;
+            if oldest.was_found.take() {
+                self.entries.push_back(oldest);
+            } else {
+                self.size -= oldest.size;
+            }
         }
-        self.size += size;
-        self.entries.push_back(Entry { hash, size, thing });
+        self.size <= most
+    }
+
+    /// Keeps a thing of so many bytes, if there is room.
+    pub(crate) fn insert(&mut self, hash: u64, size: usize, thing: T) {
+        if self.make_room(size) {
+            let size = size + Self::OVERHEAD;
+            self.size += size;
+            self.entries.push_back(Entry { hash, size, was_found: Cell::new(false), thing });
+        }
     }
 }
 
@@ -96,21 +117,41 @@ pub(crate) fn hash(pieces: [&[u8]; 2]) -> u64 {
 mod tests {
     use super::*;
 
+    /// What there is of these, by their numbers.
+    fn there(kept: &Kept<u64>) -> Vec<u64> {
+        kept.entries.iter().map(|entry| entry.thing).collect()
+    }
+
     #[test]
     fn the_oldest_make_room_and_what_is_too_large_is_not_kept() {
+        const OVERHEAD: usize = Kept::<u64>::OVERHEAD;
         let mut kept = Kept::new(3 * (OVERHEAD + 10));
         for number in 0..5 {
             kept.insert(number, 10, number);
         }
-        let found: Vec<_> =
-            (0..5).filter(|&number| kept.find(number, |_| true).is_some()).collect();
-        assert_eq!(found, [2, 3, 4]);
-        kept.insert(5, 2 * OVERHEAD, 5);
-        let found: Vec<_> =
-            (0..6).filter(|&number| kept.find(number, |_| true).is_some()).collect();
-        assert_eq!(found, [5]);
+        assert_eq!(there(&kept), [2, 3, 4]);
+        kept.insert(5, 2 * OVERHEAD + 30, 5);
+        assert_eq!(there(&kept), [5]);
         kept.insert(6, 3 * (OVERHEAD + 10), 6);
-        assert!(kept.find(6, |_| true).is_none() && kept.find(5, |_| true).is_some());
+        assert_eq!(there(&kept), [5]);
+    }
+
+    #[test]
+    fn what_was_found_stays_while_there_are_others_and_none_of_too_many_drives_out_all() {
+        const OVERHEAD: usize = Kept::<u64>::OVERHEAD;
+        let mut kept = Kept::new(3 * OVERHEAD);
+        (0..3).for_each(|number| kept.insert(number, 0, number));
+        assert!(kept.find(0, |_| true).is_some());
+        kept.insert(3, 0, 3);
+        assert_eq!(there(&kept), [2, 0, 3]);
+        // All of them are in use: another one has to wait.
+        for number in [2, 0, 3] {
+            assert!(kept.find(number, |_| true).is_some());
+        }
+        kept.insert(4, 0, 4);
+        assert_eq!(there(&kept), [2, 0, 3]);
+        kept.insert(4, 0, 4);
+        assert_eq!(there(&kept), [0, 3, 4]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const MAX_LINES: usize = 4 << 10;
 /// The prefix of a section without a dynamic table, in bytes (RFC 9204, Section 4.5.1).
 const PREFIX: usize = 2;
 
-/// Lines that came more than once.
+/// Lines that came again.
 #[derive(Debug)]
 pub(crate) struct Lines(Kept<Line>);
 
@@ -66,7 +66,7 @@ impl Lines {
             if let Some(line) = self.0.find(hash, |line| line.is(bytes[0], bytes[1])) {
                 flush(&mut unknown, &mut written)?;
                 written.extend_from_slice(line.code());
-            } else if self.0.is_wanted_again(hash) {
+            } else if self.0.is_wanted_again(hash) && self.0.make_room(most(bytes)) {
                 flush(&mut unknown, &mut written)?;
                 let code = encode(one(name, value))?;
                 written.extend_from_slice(&code);
@@ -79,6 +79,14 @@ impl Lines {
         flush(&mut unknown, &mut written)?;
         Some(written.freeze())
     }
+}
+
+/// How long a line that is kept is at most.
+const fn most([name, value]: [&[u8]; 2]) -> usize {
+    /// Two lengths (RFC 9204, Section 4.5.6).
+    const LENGTHS: usize = 16;
+    // In Huffman's code it may be longer than it is.
+    5 * (name.len() + value.len()) + LENGTHS
 }
 
 fn one(name: &HeaderName, value: &HeaderValue) -> HeaderMap {

@@ -1,6 +1,7 @@
 //! What the transport knows of a peer's requests, which h3 does not pass on.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -54,18 +55,26 @@ pub struct Transfer {
     given: Mutex<Given>,
     /// What is written waits for what follows.
     is_held: AtomicBool,
+    was_known: AtomicBool,
     sections: Option<Arc<Sections>>,
 }
 
 /// What h3 does not pass on.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Given {
     /// What the next DATA frame has in it.
     content: Option<Bytes>,
     /// What is written behind the status.
     lines: Option<Bytes>,
     /// The request that h3 reads another one for.
-    request: Option<Request<()>>,
+    request: Option<Box<Request<()>>>,
+}
+
+impl fmt::Debug for Given {
+    /// Without what there is: fields may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Given").finish_non_exhaustive()
+    }
 }
 
 impl Transfer {
@@ -76,6 +85,12 @@ impl Transfer {
     /// True if the request came as 0-RTT data.
     pub const fn is_early(&self) -> bool {
         self.is_early
+    }
+
+    /// True if its fields were not decoded anew: those of another request of the connection were the same
+    /// ([`Connection::with_kept_sections`](crate::Connection::with_kept_sections)).
+    pub fn was_known(&self) -> bool {
+        self.was_known.load(Ordering::Relaxed)
     }
 
     /// How much of the response the stream has taken, in bytes. It takes more only as the peer does, once its
@@ -120,12 +135,13 @@ impl Transfer {
     pub(crate) fn recognize(&self, section: &[u8]) -> bool {
         let found = self.sections.as_ref().and_then(|sections| sections.find(section));
         let is_known = found.is_some();
-        self.lock().request = found;
+        self.was_known.store(is_known, Ordering::Relaxed);
+        self.lock().request = found.map(Box::new);
         is_known
     }
 
     pub(crate) fn take_request(&self) -> Option<Request<()>> {
-        self.lock().request.take()
+        self.lock().request.take().map(|request| *request)
     }
 
     /// What h3 has made of a section.

@@ -5,13 +5,13 @@
 //! a function of its fields, and its lines do not depend on each other: so what h3 made of one may be used again.
 //!
 //! It is kept for one connection alone: how long an answer takes then tells nobody of others. A connection that was asked once
-//! keeps nothing.
+//! keeps nothing, and one that was asked three times for the same what it was asked for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::uri::{Authority, Parts, PathAndQuery, Scheme};
-use http::{HeaderMap, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use crate::Acceptance;
 use crate::kept::{Kept, hash};
@@ -19,7 +19,9 @@ use crate::lines::Lines;
 use crate::qpack::section::{Path, path};
 
 /// What is kept of requests, in bytes.
-const MAX_HEADS: usize = 8 << 10;
+const MAX_HEADS: usize = 16 << 10;
+/// What a field takes beside its name and its value: its place in a map, and two blocks of memory that are shared.
+const FIELD_MEMORY: usize = 200;
 
 /// What of a field is beside its name and its value when a section is measured (RFC 9114, Section 4.2.2).
 pub(crate) const FIELD: usize = 32;
@@ -112,8 +114,7 @@ impl Sections {
             return;
         }
         let Some(head) = Head::of([before, behind], request) else { return };
-        let size = head.section.len() + head.size;
-        heads.insert(hash, size, head);
+        heads.insert(hash, head.memory(), head);
     }
 
     /// The lines of an answer's fields, unless h3 has to write it: as the first one, or to say that it is too long.
@@ -150,6 +151,15 @@ impl Head {
             authority,
             fields: fields.clone(),
         })
+    }
+
+    /// About what it takes, in bytes.
+    fn memory(&self) -> usize {
+        let of = |(name, value): (&HeaderName, &HeaderValue)| {
+            name.as_str().len() + value.len() + FIELD_MEMORY
+        };
+        let fields: usize = self.fields.iter().map(of).sum();
+        self.section.len() + self.authority.as_str().len() + fields
     }
 
     fn is(&self, before: &[u8], behind: &[u8]) -> bool {

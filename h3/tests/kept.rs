@@ -47,7 +47,10 @@ async fn serve(connection: Connection) {
             };
             assert_eq!(request.version(), Version::HTTP_3);
             let (mut sending, _receiving) = stream.split();
-            let said = said(&request);
+            let said = match request.uri().path() {
+                "/known" => transfer.was_known().to_string(),
+                _ => said(&request),
+            };
             let mut head = Response::builder().status(203).body(()).unwrap();
             *head.headers_mut() = fields(request.uri().path());
             if !request.headers().contains_key("x-apart") {
@@ -120,6 +123,19 @@ async fn requests_and_answers_that_are_alike_are_what_they_were() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn what_was_asked_three_times_is_known() {
+    let mut requests = client().await;
+    let mut known = Vec::new();
+    for _ in 0..6 {
+        known.push(ask(&mut requests, request("/known", "same")).await.unwrap().2);
+        // Others are not.
+        let other = request("/known", &format!("other {}", known.len()));
+        assert_eq!(ask(&mut requests, other).await.unwrap().2, "false");
+    }
+    assert_eq!(known, ["false", "false", "false", "true", "true", "true"]);
 }
 
 /// RFC 9114, Section 4.2.2.

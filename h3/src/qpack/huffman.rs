@@ -66,6 +66,17 @@ const fn tables() -> ([Codes; MAX_LENGTH + 1], [u16; 257]) {
 pub(super) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
     // The shortest code has 5 bits.
     let mut decoded = Vec::with_capacity(coded.len() * 8 / 5);
+    each(coded, |byte| decoded.push(byte))?;
+    Some(decoded)
+}
+
+/// Whether this is the code of a string.
+pub(super) fn is_code(coded: &[u8]) -> bool {
+    each(coded, |_| {}).is_some()
+}
+
+/// The bytes that this is the code of; none at the end if it is not one.
+fn each(coded: &[u8], mut byte_is: impl FnMut(u8)) -> Option<()> {
     // Bits that are not decoded yet, the first one on top.
     let (mut bits, mut held, mut left) = (0_u64, 0, coded.iter());
     loop {
@@ -76,14 +87,14 @@ pub(super) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
         }
         let Some((length, symbol)) = first(bits, held) else { break };
         // RFC 7541, Section 5.2: a string that contains EOS is an error. All others are bytes.
-        decoded.push(u8::try_from(symbol).ok()?);
+        byte_is(u8::try_from(symbol).ok()?);
         bits <<= length;
         held -= length;
     }
     // The same section: what is left is shorter than a byte, and the beginning of EOS, which is all ones. The code is
     // complete: there is a symbol as long as the longest one has room.
     let padding = !(u64::MAX >> held.min(8));
-    (held < 8 && bits == padding).then_some(decoded)
+    (held < 8 && bits == padding).then_some(())
 }
 
 /// The first symbol of so many bits, and its length.

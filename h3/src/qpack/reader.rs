@@ -178,9 +178,10 @@ impl<'a> Reader<'a> {
         let length = self.integer(prefix)?;
         let (bytes, rest) = self.left.split_at_checked(length)?;
         self.left = rest;
-        // RFC 7541, Section 5.2: padding is shorter than a byte. h3 takes any number of ones for padding, EOS among them.
-        if is_coded && bytes.last() == Some(&0xff) {
-            huffman::decode(bytes)?;
+        // RFC 7541, Section 5.2: padding is shorter than a byte, and the beginning of EOS. h3 takes any bits for padding that are
+        // no symbol, and EOS itself.
+        if is_coded && !huffman::is_code(bytes) {
+            return None;
         }
         Some(Text { bytes, is_coded })
     }

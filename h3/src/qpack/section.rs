@@ -437,6 +437,9 @@ mod tests {
             &[0, 0, 0x5f, 14, 0x84, 0xff, 0xff, 0xff, 0xff],
             // Padding of 8 bits, and `a` with 11.
             &[0, 0, 0x5f, 14, 0x81, 0xff],
+            // Padding that is not the beginning of EOS.
+            &[0, 0, 0x5f, 14, 0x81, 0xfe],
+            &[0, 0, 0x5f, 14, 0x82, 0x02, 0xaa],
             &[0, 0, 0x5f, 14, 0x82, 0x1f, 0xff],
             &whole[..whole.len() - 1],
         ] {

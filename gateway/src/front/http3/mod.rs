@@ -183,7 +183,10 @@ async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
     let Context { connection, requests, shared, stay, credentials } = context;
     let limits = shared.current().0.limits;
     let id = resolver.frame_stream.id();
-    let transfer = requests.transfer(id).unwrap_or_default();
+    // It is there until its stream is dropped or split. A request that is known is nothing without it.
+    let Some(transfer) = requests.transfer(id) else {
+        return log::error!("{}: a request of which nothing is known", connection.remote_addr());
+    };
     let refused = |violation: Violation| {
         shared.metrics.refused(violation.reason);
         log::debug!("{}: {violation}", connection.remote_addr());
