@@ -25,15 +25,25 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     begun: Option<Instant>,
+    /// The second that these are of.
+    counted: Option<Instant>,
     /// By the number of the device, [`MAX_DEVICES`] of them at most.
     used: Vec<(u32, u32)>,
 }
 
 impl Shares {
-    /// How many a device has had copied in this second. None if too many devices have come and gone within it.
-    fn of(&mut self, device: u32, now: Instant) -> Option<&mut u32> {
-        if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= SECOND) {
-            self.begun = Some(now);
+    /// When the second began that this is in.
+    fn second(&mut self, now: Instant) -> Instant {
+        let is_over = |begun: &Instant| now.saturating_duration_since(*begun) >= SECOND;
+        let begun = self.begun.filter(|begun| !is_over(begun)).unwrap_or(now);
+        self.begun = Some(begun);
+        begun
+    }
+
+    /// How many a device has had copied in the second that began then. None if too many devices have come and gone within it.
+    fn of(&mut self, device: u32, second: Instant) -> Option<&mut u32> {
+        if self.counted != Some(second) {
+            self.counted = Some(second);
             self.used.clear();
         }
         let at = match self.used.iter().position(|(other, _)| *other == device) {
@@ -108,7 +118,9 @@ impl Forwarder {
         // The bound is that of the port, whichever queue has the flow.
         let first = port(&mut self.ports, owner).map(|queue| queue.owner);
         let Some(first) = first.and_then(|first| port(&mut self.ports, first)) else { return };
-        let verdict = match (first.errors.of(device, now), self.errors.of(device, now)) {
+        // The second of ports is that of devices: a port whose own began later would have two shares of one.
+        let second = self.errors.second(now);
+        let verdict = match (first.errors.of(device, second), self.errors.of(device, second)) {
             (Some(of_port), Some(of_all)) => share(of_port, of_all),
             _ => Verdict::OfPort,
         };

@@ -100,22 +100,27 @@ fn queue() -> (Memory, Bell, Receiver) {
 #[test]
 fn each_device_has_its_share_of_a_second() {
     let (mut shares, now) = (Shares::default(), Instant::now());
+    let used = |shares: &mut Shares, device, now| {
+        let second = shares.second(now);
+        shares.of(device, second).copied()
+    };
     for second in 0..3 {
         let now = now + Duration::from_secs(second);
         for device in [ONE, OTHER] {
             for before in 0..5000 {
-                let used = shares.of(device, now).unwrap();
+                let second = shares.second(now);
+                let used = shares.of(device, second).unwrap();
                 assert_eq!(*used, before);
                 *used += 1;
             }
         }
     }
     let last = now + Duration::from_millis(2900);
-    assert_eq!(shares.of(ONE, last), Some(&mut 5000));
-    assert_eq!(shares.of(ONE, last + Duration::from_millis(100)), Some(&mut 0));
+    assert_eq!(used(&mut shares, ONE, last), Some(5000));
+    assert_eq!(used(&mut shares, ONE, last + Duration::from_millis(100)), Some(0));
     // Devices that come and go take no memory.
     let next = last + Duration::from_secs(2);
-    let devices = (0..1000).filter(|device| shares.of(*device, next).is_some()).count();
+    let devices = (0..1000).filter(|device| used(&mut shares, *device, next).is_some()).count();
     assert_eq!((devices, shares.used.len()), (MAX_DEVICES, MAX_DEVICES));
 }
 
@@ -130,6 +135,21 @@ fn a_flood_by_one_device_leaves_a_port_what_another_one_says() {
     ports.now += SECOND;
     assert_eq!(ports.flood(ONE, 0, 100), 100);
     assert_eq!((ports.dropped(0), ports.dropped(1)), (500, 0));
+}
+
+/// A second of the port's own would give it another share in the middle of the device's.
+#[test]
+fn a_port_that_is_flooded_late_in_a_second_has_one_share_of_it() {
+    let mut ports = Ports::new(&[1; 2]);
+    assert_eq!(ports.flood(ONE, 0, 1), 1);
+    ports.now += SECOND / 2;
+    assert_eq!(ports.flood(ONE, 1, 1500), ERRORS_PER_SECOND);
+    ports.now += SECOND * 2 / 5;
+    assert_eq!(ports.flood(ONE, 1, 100), 0);
+    ports.now += SECOND / 5;
+    assert_eq!(ports.flood(ONE, 1, 1500), ERRORS_PER_SECOND);
+    ports.now += SECOND / 2;
+    assert_eq!(ports.flood(ONE, 1, 100), 0);
 }
 
 #[test]
