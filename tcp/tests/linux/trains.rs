@@ -25,7 +25,11 @@ fn packets() -> u64 {
 
 /// Has the system cut what leaves, and not the device. Returns whether there is a program for it.
 fn cut_before_the_device() -> bool {
-    let words = ["-K", DEVICE, "tso", "off", "gso", "off"];
+    ethtool(&["-K", DEVICE, "tso", "off", "gso", "off"])
+}
+
+/// Returns whether there is such a program.
+fn ethtool(words: &[&str]) -> bool {
     match Command::new("ethtool").args(words).status() {
         Ok(status) => {
             assert!(status.success());
@@ -150,5 +154,20 @@ fn a_queue_that_comes_and_goes_later_is_heard_of() {
             let is_together = packets < SEGMENTS / 2;
             assert_eq!(is_together, word == "del", "{packets} packets for {SEGMENTS} segments");
         }
+    }
+}
+
+/// The system chooses another queue for a long frame than AF_XDP has.
+#[test]
+fn a_device_with_two_transmit_queues_gets_each_segment_by_itself() {
+    if !is_permitted() {
+        return;
+    }
+    let wire = Wire::new("numtxqueues 2 numrxqueues 2");
+    if !ethtool(&["-L", DEVICE, "rx", "2", "tx", "2"]) {
+        return;
+    }
+    for packets in send(Mode::Native, &wire) {
+        assert!(packets >= SEGMENTS, "{packets} packets for {SEGMENTS} segments");
     }
 }
