@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::process::Command;
+use std::time::Instant;
 
 use quicket_packets::control::Control;
 use quicket_packets::device::Mode;
@@ -169,5 +170,31 @@ fn a_device_with_two_transmit_queues_gets_each_segment_by_itself() {
     }
     for packets in send(Mode::Native, &wire) {
         assert!(packets >= SEGMENTS, "{packets} packets for {SEGMENTS} segments");
+    }
+}
+
+#[test]
+fn queues_that_become_more_are_noticed() {
+    if !is_permitted() {
+        return;
+    }
+    let wire = Wire::new("numtxqueues 2 numrxqueues 2");
+    if !ethtool(&["-L", DEVICE, "rx", "1", "tx", "1"]) {
+        return;
+    }
+    let switch = Switch::start();
+    let mut control = Control::connect(&switch.path).unwrap();
+    // In the driver, a program needs as many queues as the other end sends by.
+    control.attach(DEVICE, Mode::Generic).unwrap();
+    let mut is_together = || {
+        let all = send_by(&switch, &mut control, &wire);
+        all.into_iter().all(|packets| packets < SEGMENTS / 2)
+    };
+    assert!(is_together());
+    assert!(ethtool(&["-L", DEVICE, "rx", "2", "tx", "2"]));
+    // It is looked at once a second.
+    let begun = Instant::now();
+    while is_together() {
+        assert!(begun.elapsed() < PATIENCE, "nobody has looked");
     }
 }
