@@ -176,6 +176,9 @@ Examples:
     /// routes lead there. Shown is what attaching has changed; detaching undoes it, and the end of the switch lets everything
     /// go to the system, too. The switch needs CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON, and this command its
     /// user or root (docs/packets.md).
+    ///
+    /// Between two switches with a veth, attach it in mode native at both ends: a device in mode generic loses long segments of TCP
+    /// that the other end leaves to the device to cut (docs/tcp.md).
     #[command(after_help = "\
 Examples:
   quicket switch attach eth0

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::netlink::{Link, Netlink};
-use super::offloads::Offloads;
+use super::offloads::{self, Offloads};
 use super::trains::{Leaving, Segment, Trains};
 use super::xsk::{MAX_FRAME, Socket};
 use crate::batch::Batch;
@@ -20,6 +20,8 @@ use crate::frame::{ETHERNET_LEN, MAX_TAGS};
 
 /// How long a queue may take to become free once its socket is closed.
 const FREE_TIME: Duration = Duration::from_secs(2);
+/// How often the kernel is asked to send what is ahead of others before those have to wait.
+const FLUSHES: u32 = 4;
 /// ARPHRD_ETHER (linux/if_arp.h).
 const ETHERNET: u16 = 1;
 /// Octets of the header of Ethernet with all tags.
@@ -70,6 +72,8 @@ pub(crate) struct Device {
     queues: Vec<Queue>,
     /// Where frames of TCP are put together.
     trains: Option<Trains>,
+    /// The system has not refused to take them so.
+    may_train: bool,
     /// Those get copies of what ICMP says by the device: one of IPv4, one of IPv6.
     errors: [OwnedFd; 2],
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
@@ -91,14 +95,31 @@ struct Queue {
 impl Queue {
     /// Has the kernel send what is there. Returns whether something is left.
     fn flush(&mut self) -> Result<bool, Errno> {
-        self.is_owed = match self.socket.flush() {
-            Ok(is_owed) => is_owed,
-            // It is down: what is there waits in the ring, and is sent once it is up.
-            Err(Errno::NETDOWN) => false,
+        (self.is_owed, self.is_behind) = match self.socket.flush() {
+            Ok(is_owed) => (is_owed, is_owed),
+            // It is down: what is there waits in the ring, and is sent with the next frame once it is up.
+            Err(Errno::NETDOWN) => (false, true),
             Err(error) => return Err(error),
         };
-        self.is_behind = self.is_owed;
         Ok(self.is_owed)
+    }
+
+    /// Has the kernel send all, within a bound. Returns whether nothing is left.
+    fn drain(&mut self) -> Result<bool, Errno> {
+        for _ in 0..FLUSHES {
+            if !self.is_owed || !self.flush()? {
+                break;
+            }
+        }
+        Ok(!self.is_owed && !self.is_behind)
+    }
+
+    /// Puts a frame into the ring. Returns false if that is full.
+    #[inline]
+    fn put(&mut self, frame: &[u8]) -> Result<bool, Lie> {
+        // A ring that is full is one to be sent from, too.
+        self.is_owed = true;
+        self.socket.send(frame)
     }
 }
 
@@ -154,17 +175,17 @@ impl Device {
                 return Err(failed("no packet socket for errors of ICMP: ", error));
             }
         };
-        let trains = trains(&link, &queues)
-            .map_err(|error| failed("no packet socket for what leaves: ", error))?;
         std::mem::forget(undo);
         let changed = before.without(Offloads::of(name)?);
         let (hook, counters) = (Some(hook), Counters::default());
+        // Whether frames are put together is found out when the device is taken in ([`Device::update`]).
         Ok(Self {
             link,
             program,
             hook,
             queues,
-            trains,
+            trains: None,
+            may_train: true,
             errors,
             next_errors: 0,
             is_native,
@@ -238,7 +259,38 @@ impl Device {
             }
         }
         self.link = link;
+        self.retrain()
+    }
+
+    /// Begins or ends to put frames together, as the device is now.
+    ///
+    /// # Errors
+    ///
+    /// When the device has gone.
+    pub(super) fn retrain(&mut self) -> io::Result<()> {
+        if !self.may_train || !pays(&self.link, &self.queues) {
+            self.part(false)?;
+            self.trains = None;
+            return Ok(());
+        }
+        if self.trains.is_none() {
+            match Trains::new(self.link.index) {
+                Ok(trains) => self.trains = Some(trains),
+                Err(error) => self.give_up_trains(&error),
+            }
+        }
+        if let Some(trains) = &mut self.trains {
+            trains.limit(self.link.gso_size, self.link.gso_segments);
+        }
         Ok(())
+    }
+
+    fn give_up_trains(&mut self, error: &dyn std::fmt::Display) {
+        let name = &self.link.name;
+        log::warn!(
+            "segments leave {name} one by one, as a packet socket cannot send them: {error}"
+        );
+        (self.trains, self.may_train) = (None, false);
     }
 
     /// How many frames have come by a queue.
@@ -304,11 +356,10 @@ impl Device {
     #[inline]
     fn put(&mut self, frame: &[u8], at: usize) -> Result<Result<(), Reason>, Lie> {
         let Some(queue) = self.queues.get_mut(at) else { return Ok(Err(Reason::Route)) };
-        if !queue.socket.send(frame)? {
+        if !queue.put(frame)? {
             self.counters.drop_one(Reason::Full);
             return Ok(Err(Reason::Full));
         }
-        queue.is_owed = true;
         self.counters.sent += 1;
         Ok(Ok(()))
     }
@@ -318,56 +369,64 @@ impl Device {
         let is_behind = self.queues.get(at).is_none_or(|queue| queue.is_behind);
         let segment = if is_behind { None } else { Segment::read(frame) };
         let (Some(trains), Some(segment)) = (&mut self.trains, segment) else {
-            self.part().map_err(|_| Lie)?;
+            self.part(false).map_err(|_| Lie)?;
             return self.put(frame, at);
         };
         if trains.append(frame, &segment, at) {
             return Ok(Ok(()));
         }
         // An error is that the device has gone.
-        self.part().map_err(|_| Lie)?;
+        self.part(false).map_err(|_| Lie)?;
         match self.trains.as_mut().is_some_and(|trains| trains.begin(frame, segment, at)) {
             true => Ok(Ok(())),
             false => self.put(frame, at),
         }
     }
 
-    /// Has leave what has been put together. What the system does not take is counted here: its port knows no more of it.
+    /// Has leave what has been put together. What there is no room for waits for the next turn if it `may_wait`. What the
+    /// system does not take is counted here: its port knows no more of it.
     ///
     /// # Errors
     ///
     /// When the device has gone.
-    fn part(&mut self) -> Result<(), Errno> {
+    fn part(&mut self, may_wait: bool) -> Result<(), Errno> {
         let Self { trains: Some(trains), queues, counters, .. } = self else { return Ok(()) };
         let (at, n) = match trains.close() {
             None => return Ok(()),
             Some(Leaving::One(at, frame)) => {
                 let Some(queue) = queues.get_mut(at) else { return Ok(()) };
-                match queue.socket.send(frame).map_err(|Lie| Errno::IO)? {
-                    true => (queue.is_owed, counters.sent) = (true, counters.sent + 1),
+                match queue.put(frame).map_err(|Lie| Errno::IO)? {
+                    true => counters.sent += 1,
                     false => counters.drop_one(Reason::Full),
                 }
                 return Ok(());
             }
             Some(Leaving::Many(at, n)) => (at, n),
         };
-        // What went before is not overtaken. (More than the kernel takes at once is overtaken this time.)
-        if let Some(queue) = queues.get_mut(at).filter(|queue| queue.is_owed) {
-            queue.flush()?;
-        }
-        match trains.send() {
+        // What went before is not overtaken.
+        let sent = match queues.get_mut(at).map(Queue::drain).transpose()? {
+            Some(false) => Err(Errno::AGAIN),
+            _ => trains.send(),
+        };
+        match sent {
             Ok(()) => counters.sent += u64::from(n),
             Err(error @ (Errno::NXIO | Errno::NODEV)) => return Err(error),
-            // Out of room or memory, or the device is down.
-            Err(_) => counters.drop_many(Reason::Full, n.into()),
+            Err(Errno::AGAIN | Errno::NOBUFS) if may_wait && trains.wait(at, n) => {}
+            Err(error) => {
+                counters.drop_many(Reason::Full, n.into());
+                // It would not take the next ones, either.
+                if let Errno::INVAL | Errno::PERM | Errno::MSGSIZE | Errno::OPNOTSUPP = error {
+                    self.give_up_trains(&error);
+                }
+            }
         }
         Ok(())
     }
 
     /// Has the kernel send what is there. Returns whether something is left.
     pub(super) fn flush(&mut self) -> Result<bool, Errno> {
-        self.part()?;
-        let mut is_owed = false;
+        self.part(true)?;
+        let mut is_owed = self.trains.as_ref().is_some_and(Trains::is_waiting);
         for queue in self.queues.iter_mut().filter(|queue| queue.is_owed) {
             is_owed |= queue.flush()?;
         }
@@ -488,10 +547,14 @@ fn sockets(program: &TupleProgram, link: &Link, is_native: bool) -> io::Result<V
     Ok(queues)
 }
 
-/// Where it pays to put frames together: where the kernel copies them, and no queue of its own stands between this and the device,
-/// in which they could be overtaken by those that go by AF_XDP.
-fn trains(link: &Link, queues: &[Queue]) -> io::Result<Option<Trains>> {
-    let copies = queues.iter().all(|queue| !queue.socket.is_zero_copy());
-    let pays = link.virtual_kind.is_some() && link.is_queueless && copies;
-    pays.then(|| Trains::new(link.index)).transpose()
+/// Whether it pays to put frames together: where the kernel copies them to a veth, and no queue of the system's stands before
+/// that, in which they could be overtaken by those that go by AF_XDP. Of several queues of the device, both ways would take
+/// different ones.
+fn pays(link: &Link, queues: &[Queue]) -> bool {
+    let [Queue { socket, .. }] = queues else { return false };
+    link.virtual_kind.as_deref() == Some("veth")
+        && link.is_queueless
+        && !socket.is_zero_copy()
+        // A device that cannot say has those that there were at first.
+        && !matches!(offloads::transmit_queues(&link.name), Ok(2..))
 }

@@ -27,13 +27,15 @@ const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 const NEW_NEIGHBOUR: u16 = 28;
 const GET_NEIGHBOUR: u16 = 30;
+const NEW_QUEUEING: u16 = 36;
+const DELETE_QUEUEING: u16 = 37;
 /// Flags of a request: NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE.
 const REQUEST: u16 = 1;
 const ACKNOWLEDGE: u16 = 4;
 const CREATE: u16 = 0x400;
 
-/// The group that hears of devices (RTMGRP_LINK).
-const LINKS: u32 = 1;
+/// The groups that hear of devices, and of the queues before them (RTMGRP_LINK, RTMGRP_TC).
+const LINKS: u32 = 1 | 8;
 
 /// Attributes (linux/if_link.h, linux/rtnetlink.h, linux/neighbour.h).
 const LINK_ADDRESS: u16 = 1;
@@ -41,6 +43,9 @@ const LINK_NAME: u16 = 3;
 const LINK_MTU: u16 = 4;
 const LINK_QUEUEING: u16 = 6;
 const LINK_INFO: u16 = 18;
+const LINK_GSO_SEGMENTS: u16 = 40;
+const LINK_GSO_SIZE: u16 = 41;
+const LINK_GSO_SIZE_V4: u16 = 63;
 const LINK_KIND: u16 = 1;
 const ROUTE_TO: u16 = 1;
 const ROUTE_FROM: u16 = 2;
@@ -94,6 +99,9 @@ pub(super) struct Link {
     pub(super) virtual_kind: Option<String>,
     /// What leaves by it waits nowhere (tc(8): noqueue).
     pub(super) is_queueless: bool,
+    /// The device cuts frames that are shorter than this, with the header of Ethernet, into so many segments at most.
+    pub(super) gso_size: u32,
+    pub(super) gso_segments: u32,
 }
 
 /// Where a packet goes next.
@@ -240,6 +248,8 @@ pub(super) enum Change {
     Is(Link),
     /// The device of that number is no more.
     Gone(u32),
+    /// What leaves by the device of that number waits elsewhere, or nowhere.
+    Queueing(u32),
     /// There was more than was heard: all may have changed.
     Unknown,
 }
@@ -260,6 +270,10 @@ impl Links {
                     changes.extend(all.filter_map(|(kind, _, body)| match kind {
                         NEW_LINK => link(body).map(Change::Is),
                         DELETE_LINK => link(body).map(|link| Change::Gone(link.index)),
+                        // `struct tcmsg`: a family, and the number of the device.
+                        NEW_QUEUEING | DELETE_QUEUEING => {
+                            body.get(4..).and_then(number).map(Change::Queueing)
+                        }
                         _ => None,
                     }));
                 }
@@ -410,6 +424,8 @@ fn link(body: &[u8]) -> Option<Link> {
         mtu: 0,
         virtual_kind: None,
         is_queueless: false,
+        gso_size: 65_536,
+        gso_segments: 65_535,
     };
     for (kind, value) in attributes(rest) {
         match kind {
@@ -417,6 +433,8 @@ fn link(body: &[u8]) -> Option<Link> {
             LINK_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
             LINK_MTU => link.mtu = number(value)?,
             LINK_QUEUEING => link.is_queueless = text(value) == "noqueue",
+            LINK_GSO_SIZE | LINK_GSO_SIZE_V4 => link.gso_size = link.gso_size.min(number(value)?),
+            LINK_GSO_SEGMENTS => link.gso_segments = number(value)?,
             LINK_INFO => {
                 let kind = attributes(value).find(|(kind, _)| *kind == LINK_KIND);
                 link.virtual_kind = kind.map(|(_, value)| text(value));

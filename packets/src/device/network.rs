@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quicket_bpf::{TupleKey, Tuples};
 
@@ -22,6 +22,8 @@ use crate::tuple::Tuple;
 pub const MAX_DEVICES: usize = 16;
 /// How often a port has the system's tables looked into in one turn.
 const LOOKS: u32 = 8;
+/// How often it is looked whether devices still send by as many queues: the system tells nobody when that changes.
+const QUEUES_TIME: Duration = Duration::from_secs(1);
 
 /// Devices, and what they share. Without any, a frame costs nothing here.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct Network {
     devices: Vec<Device>,
     /// The time of this turn.
     now: Instant,
+    /// When the queues of devices were looked at.
+    looked: Instant,
     /// How often the port whose turn it is may still have the tables looked into.
     looks: u32,
     /// Turns without frames.
@@ -53,6 +57,7 @@ impl Network {
             shared: None,
             devices: Vec::new(),
             now: Instant::now(),
+            looked: Instant::now(),
             looks: 0,
             idle: 0,
             is_active: false,
@@ -140,8 +145,9 @@ impl Network {
     pub(crate) fn hear(&mut self) {
         let Some(shared) = &mut self.shared else { return };
         let mut changes = shared.links.hear();
-        if changes.contains(&Change::Unknown) {
-            for device in &self.devices {
+        let is_all = changes.contains(&Change::Unknown);
+        for device in &self.devices {
+            if is_all || changes.contains(&Change::Queueing(device.link.index)) {
                 changes.push(match shared.ways.tables().link(&device.link.name) {
                     Ok(link) if link.index == device.link.index => Change::Is(link),
                     _ => Change::Gone(device.link.index),
@@ -155,7 +161,7 @@ impl Network {
             let index = match &change {
                 Change::Is(link) => link.index,
                 Change::Gone(index) => *index,
-                Change::Unknown => continue,
+                Change::Queueing(_) | Change::Unknown => continue,
             };
             let here = self.devices.iter_mut().find(|device| device.link.index == index);
             let Some(device) = here else { continue };
@@ -271,6 +277,18 @@ impl Network {
     pub(crate) fn begin(&mut self) {
         if !self.devices.is_empty() {
             self.now = Instant::now();
+            if self.now.duration_since(self.looked) > QUEUES_TIME {
+                self.look_at_queues();
+            }
+        }
+    }
+
+    fn look_at_queues(&mut self) {
+        self.looked = self.now;
+        for device in &mut self.devices {
+            if device.retrain().is_err() {
+                self.broken.push(device.link.index);
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! What a device does to frames before anybody sees them, as far as that has to be off (SIOCETHTOOL).
+//! What a device does to frames before anybody sees them, as far as that has to be off, and how many queues it sends by
+//! (SIOCETHTOOL).
 #![allow(unsafe_code, reason = "ioctl takes a pointer")]
 
 use std::io;
@@ -9,6 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 /// Commands (linux/ethtool.h).
 const GET_FLAGS: u32 = 0x25;
 const SET_FLAGS: u32 = 0x26;
+const GET_CHANNELS: u32 = 0x3c;
 /// Flags there.
 const RECEIVE_VLAN: u32 = 1 << 8;
 const LARGE_RECEIVE: u32 = 1 << 15;
@@ -71,6 +73,42 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?)
 }
 
+/// By how many queues a device sends. It may not be able to say.
+///
+/// # Errors
+///
+/// What the system says.
+pub(super) fn transmit_queues(device: &str) -> io::Result<u32> {
+    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+    call(&socket()?, device, &mut channels)?;
+    Ok(channels.transmit.saturating_add(channels.combined))
+}
+
+/// What SIOCETHTOOL reads and writes.
+///
+/// # Safety
+///
+/// A type is as long as what the kernel takes for each command that a value of it can have.
+unsafe trait Argument {}
+
+/// `struct ethtool_channels`.
+#[derive(Default)]
+#[repr(C)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+// SAFETY: its command is `GET_CHANNELS`, and it has the fields of that command's structure.
+unsafe impl Argument for Channels {}
+
+// SAFETY: its command is `GET_FLAGS` or `SET_FLAGS`, and it has the fields of their structure.
+unsafe impl Argument for Value {}
+
 /// `struct ethtool_value`.
 #[repr(C)]
 struct Value {
@@ -81,6 +119,11 @@ struct Value {
 /// Reads or sets flags; returns them.
 fn flags_of(socket: &OwnedFd, device: &str, command: u32, flags: u32) -> io::Result<u32> {
     let mut value = Value { command, data: flags };
+    call(socket, device, &mut value)?;
+    Ok(value.data)
+}
+
+fn call<T: Argument>(socket: &OwnedFd, device: &str, value: &mut T) -> io::Result<()> {
     // SAFETY: zeros are a value of this structure of numbers, and no name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last octet stays zero.
@@ -88,9 +131,9 @@ fn flags_of(socket: &OwnedFd, device: &str, command: u32, flags: u32) -> io::Res
     for (to, from) in request.ifr_name[..room].iter_mut().zip(device.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the request names a device and a value for one of two commands that read and write no more than that;
-    // both live for the call.
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
+    // SAFETY: the request names a device and a value, of which its command reads and writes no more than there is
+    // (`Argument`); both live for the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-    if done == 0 { Ok(value.data) } else { Err(io::Error::last_os_error()) }
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

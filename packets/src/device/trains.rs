@@ -4,7 +4,11 @@
 //! end takes each one up, answers and wakes whom it is for before the next one leaves. Segments of one flow that follow one another are put
 //! together here into one frame that is longer than the MTU. It leaves by a packet socket, with a word for the device how it is to be
 //! cut (as the system's own TCP does with what it sends). Devices that cannot do that have it cut by the system; both give the
-//! frames that the port has sent, but for the identification of IPv4, which means nothing in packets that are not fragmented (RFC 6864).
+//! frames that the port has sent, but for the identification of IPv4, which means nothing in packets that are not fragmented
+//! (RFC 6864), and the checksum of TCP: a virtual device, which counts as one that completes it, hands frames on without.
+//!
+//! Only veth with one queue is sent to like this. With several, the system chooses one for a packet socket, and not the one
+//! of AF_XDP: frames would come out of order.
 //!
 //! Nothing waits here longer than a turn of the switch. What is put together has been checked before, frame by frame.
 
@@ -17,8 +21,8 @@ use rustix::net::{SendFlags, sockopt};
 
 use crate::frame::ETHERNET_LEN;
 
-/// Octets of a packet at most: its length has 16 bits.
-const MAX_PACKET: usize = 65_535;
+/// Octets of a frame at most, with the header of Ethernet: the length of a packet has 16 bits.
+const MAX_LEN: usize = 65_535;
 /// Segments at most: as many as frames of a port in one turn.
 const MAX_SEGMENTS: u32 = crate::batch::BATCH;
 /// Octets of `struct virtio_net_hdr` (linux/virtio_net.h).
@@ -28,6 +32,8 @@ const NEEDS_CHECKSUM: u8 = 1;
 /// Its field `gso_type`.
 const SEGMENTS_V4: u8 = 1;
 const SEGMENTS_V6: u8 = 4;
+/// Turns that frames wait for room at most.
+const MAX_TURNS: u32 = 64;
 /// What waits for the other end to take it up, in octets, as the kernel counts.
 const SEND_BUFFER: usize = 16 << 20;
 
@@ -107,6 +113,10 @@ pub(super) enum Leaving<'a> {
 pub(super) struct Trains {
     socket: OwnedFd,
     builder: Builder,
+    /// What was closed and is still to leave: its queue, and how many frames.
+    waiting: Option<(usize, u32)>,
+    /// For how many turns it has been.
+    turns: u32,
 }
 
 impl Trains {
@@ -119,7 +129,23 @@ impl Trains {
         let socket = quicket_bpf::train_socket(device)?;
         // Without the privilege to, what leaves is bounded by what every socket has.
         let _ = sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
-        Ok(Self { socket, builder: Builder::new() })
+        Ok(Self { socket, builder: Builder::new(), waiting: None, turns: 0 })
+    }
+
+    /// What the device cuts: frames shorter than `size` octets, into `segments` at most.
+    pub(super) fn limit(&mut self, size: u32, segments: u32) {
+        self.builder.limit(size, segments);
+    }
+
+    /// Keeps for the next turn what [`Trains::close`] has said to be many. Returns false if it has been kept for long.
+    pub(super) fn wait(&mut self, queue: usize, n: u32) -> bool {
+        self.turns += 1;
+        self.waiting = (self.turns <= MAX_TURNS).then_some((queue, n));
+        self.is_waiting()
+    }
+
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
     }
 
     /// As [`Builder::append`].
@@ -131,20 +157,24 @@ impl Trains {
     /// As [`Builder::begin`].
     #[inline]
     pub(super) fn begin(&mut self, frame: &[u8], segment: Segment, queue: usize) -> bool {
+        self.turns = 0;
         self.builder.begin(frame, segment, queue)
     }
 
-    /// As [`Builder::close`].
+    /// As [`Builder::close`], after what was kept.
     #[inline]
     pub(super) fn close(&mut self) -> Option<Leaving<'_>> {
-        self.builder.close()
+        match self.waiting.take() {
+            Some((queue, n)) => Some(Leaving::Many(queue, n)),
+            None => self.builder.close(),
+        }
     }
 
     /// Sends what [`Trains::close`] has said to be many.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`, `ENOBUFS` and others when they are lost; `ENXIO` and `ENODEV` when the device has gone.
+    /// `EAGAIN` and `ENOBUFS` when there is no room yet; `ENXIO` and `ENODEV` when the device has gone.
     pub(super) fn send(&self) -> Result<(), Errno> {
         let flags = SendFlags::DONTWAIT;
         loop {
@@ -165,12 +195,22 @@ struct Builder {
     open: Option<Open>,
     /// Octets of what was closed.
     len: usize,
+    /// Octets of a frame, and segments, at most.
+    max_len: usize,
+    max_segments: u32,
 }
 
 impl Builder {
     fn new() -> Self {
-        let len = VIRTUAL_LEN + ETHERNET_LEN + MAX_PACKET;
-        Self { buffer: vec![0; len].into(), open: None, len: 0 }
+        let buffer = vec![0; VIRTUAL_LEN + MAX_LEN].into();
+        let (max_len, max_segments) = (MAX_LEN, MAX_SEGMENTS);
+        Self { buffer, open: None, len: 0, max_len, max_segments }
+    }
+
+    /// As [`Trains::limit`].
+    fn limit(&mut self, size: u32, segments: u32) {
+        self.max_len = MAX_LEN.min(size.saturating_sub(1) as usize);
+        self.max_segments = MAX_SEGMENTS.min(segments);
     }
 
     /// The header for the system, and the frame, once it is closed.
@@ -188,8 +228,8 @@ impl Builder {
             && open.queue == queue
             && segment.sequence == first.sequence.wrapping_add(gone)
             && segment.len() <= first.len()
-            && open.segments < MAX_SEGMENTS
-            && open.end + segment.len() <= self.buffer.len();
+            && open.segments < self.max_segments
+            && open.end + segment.len() <= VIRTUAL_LEN + self.max_len;
         if !follows || !is_alike(self.buffer.get(VIRTUAL_LEN..), frame, &first, segment) {
             return false;
         }

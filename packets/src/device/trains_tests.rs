@@ -172,7 +172,9 @@ fn segments_that_follow_one_another_leave_as_one_and_are_the_same_once_cut() {
         let next = segment(flow, at(9).wrapping_add(7), ACK, 7);
         check(by_first_queue((0..9).map(full).chain([short, next])), &[10, 1]);
         // As long as a packet can be.
-        let most = (MAX_PACKET - if is_v4 { 40 } else { 60 } - if options { 12 } else { 0 }) / 1400;
+        let most =
+            (MAX_LEN - ETHERNET_LEN - if is_v4 { 40 } else { 60 } - if options { 12 } else { 0 })
+                / 1400;
         check(by_first_queue((0..60).map(full)), &[most as u32, 60 - most as u32]);
         let small = |n: u32| segment(flow, n * 10, ACK, 10);
         check(by_first_queue((0..70).map(small)), &[MAX_SEGMENTS, 6]);
@@ -204,17 +206,56 @@ fn what_does_not_follow_or_is_unusual_leaves_by_itself() {
     let pushed = segment(FLOW, 100, ACK | PSH, 100);
     check(by_first_queue([full(0), pushed, full(2), full(3)]), &[2, 2]);
     check(vec![(full(0), 0), (full(1), 0), (full(2), 1)], &[2, 1]);
-    // Another address of Ethernet, time to live, and label of flows.
-    for at in [3, 22] {
-        let mut third = full(2);
-        third[at] ^= 1;
-        assert_eq!(leave(&by_first_queue([full(0), full(1), third])).lengths, [2, 1]);
+}
+
+#[test]
+fn frames_with_any_other_octet_in_their_headers_do_not_leave_together() {
+    for (is_v4, options) in [(true, false), (true, true), (false, false), (false, true)] {
+        let flow = Flow { is_v4, options, ..FLOW };
+        let full = |n: u32| segment(flow, n * 100, ACK, 100);
+        let Segment { tcp, data, .. } = Segment::read(&full(0)).unwrap();
+        // Identification and checksum of IPv4; checksum of TCP.
+        let differs = |at: usize| {
+            is_v4 && matches!(at, 18 | 19 | 24 | 25) || matches!(at - tcp.min(at), 16 | 17)
+        };
+        // A shorter length makes a shorter segment, which may be the last one.
+        let length = if is_v4 { [16, 17] } else { [18, 19] };
+        for at in (0..data).filter(|at| !length.contains(at)) {
+            for bit in 0..8 {
+                let mut third = full(2);
+                third[at] ^= 1 << bit;
+                let pushes = at == tcp + FLAGS && matches!(1 << bit, PSH | FIN);
+                let lengths = leave(&by_first_queue([full(0), full(1), third])).lengths;
+                // What is no segment any more is none of one.
+                let expected: &[&[u32]] = match differs(at) || pushes {
+                    true => &[&[3]],
+                    false => &[&[2, 1], &[2, 0]],
+                };
+                assert!(expected.contains(&&*lengths), "octet {at}, bit {bit}: {lengths:?}");
+            }
+        }
     }
-    let of_v6 = |n: u32| segment(v6, n * 100, ACK, 100);
-    for at in [17, 21, 30] {
-        let mut third = of_v6(2);
-        third[at] ^= 1;
-        assert_eq!(leave(&by_first_queue([of_v6(0), of_v6(1), third])).lengths, [2, 1]);
+}
+
+#[test]
+fn frames_leave_together_as_far_as_the_device_cuts_them() {
+    let full = |n: u32| segment(FLOW, n * 100, ACK, 100);
+    for (size, segments, expected) in [
+        (65_536, 65_535, [8, 0]),
+        // Shorter than this, with headers of 54 octets.
+        (54 + 301, 65_535, [3, 5]),
+        (54 + 300, 65_535, [2, 6]),
+        (65_536, 2, [2, 6]),
+        (0, 0, [1, 7]),
+    ] {
+        let mut builder = Builder::new();
+        builder.limit(size, segments);
+        let (first, mut n) = (full(0), 1);
+        assert!(builder.begin(&first, Segment::read(&first).unwrap(), 0));
+        while n < 8 && builder.append(&full(n), &Segment::read(&full(n)).unwrap(), 0) {
+            n += 1;
+        }
+        assert_eq!([n, 8 - n], expected, "{size} octets, {segments} segments");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::process::Command;
+use std::time::Instant;
 
 use quicket_packets::control::Control;
 use quicket_packets::device::Mode;
@@ -25,7 +26,11 @@ fn packets() -> u64 {
 
 /// Has the system cut what leaves, and not the device. Returns whether there is a program for it.
 fn cut_before_the_device() -> bool {
-    let words = ["-K", DEVICE, "tso", "off", "gso", "off"];
+    ethtool(&["-K", DEVICE, "tso", "off", "gso", "off"])
+}
+
+/// Returns whether there is such a program.
+fn ethtool(words: &[&str]) -> bool {
     match Command::new("ethtool").args(words).status() {
         Ok(status) => {
             assert!(status.success());
@@ -44,7 +49,14 @@ fn send(mode: Mode, wire: &Wire) -> Vec<u64> {
     let switch = Switch::start();
     let mut control = Control::connect(&switch.path).unwrap();
     control.attach(DEVICE, mode).unwrap();
+    send_by(&switch, &mut control, wire)
+}
+
+/// The same by a device that is attached.
+fn send_by(switch: &Switch, control: &mut Control, wire: &Wire) -> Vec<u64> {
     let stack = switch.stack();
+    let sent = |control: &mut Control| control.devices().unwrap().remove(0).counters.sent;
+    let before = sent(control);
     let data = pattern(LEN);
     let mut packets_of = Vec::new();
     for (ours, theirs) in pairs(wire, &stack) {
@@ -66,8 +78,8 @@ fn send(mode: Mode, wire: &Wire) -> Vec<u64> {
     }
     assert!(stack.wait_until_over(PATIENCE));
     // Counted are segments, however they have left.
-    let counters = control.devices().unwrap().remove(0).counters;
-    assert!(counters.sent >= 4 * SEGMENTS, "{counters:?}");
+    let sent = sent(control) - before;
+    assert!((4 * SEGMENTS..5 * SEGMENTS).contains(&sent), "{sent} segments");
     packets_of
 }
 
@@ -99,16 +111,90 @@ fn a_device_with_a_queue_gets_each_segment_by_itself() {
         return;
     }
     let wire = Wire::new("");
-    let queue = Command::new("tc").args(["qdisc", "add", "dev", DEVICE, "root", "pfifo"]).status();
-    match queue {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "tc is missing: {error}");
-            println!("LEFT OUT: tc is missing: {error}");
-            return;
-        }
+    if !has_queue("add") {
+        return;
     }
     for packets in send(Mode::Native, &wire) {
         assert!(packets >= SEGMENTS, "{packets} packets for {SEGMENTS} segments");
+    }
+}
+
+/// Adds the system's queue to the device, or deletes it. Returns whether there is a program for it.
+fn has_queue(word: &str) -> bool {
+    match Command::new("tc").args(["qdisc", word, "dev", DEVICE, "root", "pfifo"]).status() {
+        Ok(status) => {
+            assert!(status.success());
+            true
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "tc is missing: {error}");
+            println!("LEFT OUT: tc is missing: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_comes_and_goes_later_is_heard_of() {
+    if !is_permitted() {
+        return;
+    }
+    let wire = Wire::new("");
+    let switch = Switch::start();
+    let mut control = Control::connect(&switch.path).unwrap();
+    control.attach(DEVICE, Mode::Native).unwrap();
+    for word in ["add", "del"] {
+        if !has_queue(word) {
+            return;
+        }
+        // Once the second one is answered, the switch has heard what was said before the first.
+        for _ in 0..2 {
+            control.devices().unwrap();
+        }
+        for packets in send_by(&switch, &mut control, &wire) {
+            let is_together = packets < SEGMENTS / 2;
+            assert_eq!(is_together, word == "del", "{packets} packets for {SEGMENTS} segments");
+        }
+    }
+}
+
+/// The system chooses another queue for a long frame than AF_XDP has.
+#[test]
+fn a_device_with_two_transmit_queues_gets_each_segment_by_itself() {
+    if !is_permitted() {
+        return;
+    }
+    let wire = Wire::new("numtxqueues 2 numrxqueues 2");
+    if !ethtool(&["-L", DEVICE, "rx", "2", "tx", "2"]) {
+        return;
+    }
+    for packets in send(Mode::Native, &wire) {
+        assert!(packets >= SEGMENTS, "{packets} packets for {SEGMENTS} segments");
+    }
+}
+
+#[test]
+fn queues_that_become_more_are_noticed() {
+    if !is_permitted() {
+        return;
+    }
+    let wire = Wire::new("numtxqueues 2 numrxqueues 2");
+    if !ethtool(&["-L", DEVICE, "rx", "1", "tx", "1"]) {
+        return;
+    }
+    let switch = Switch::start();
+    let mut control = Control::connect(&switch.path).unwrap();
+    // In the driver, a program needs as many queues as the other end sends by.
+    control.attach(DEVICE, Mode::Generic).unwrap();
+    let mut is_together = || {
+        let all = send_by(&switch, &mut control, &wire);
+        all.into_iter().all(|packets| packets < SEGMENTS / 2)
+    };
+    assert!(is_together());
+    assert!(ethtool(&["-L", DEVICE, "rx", "2", "tx", "2"]));
+    // It is looked at once a second.
+    let begun = Instant::now();
+    while is_together() {
+        assert!(begun.elapsed() < PATIENCE, "nobody has looked");
     }
 }
