@@ -23,7 +23,7 @@ const LINE: &[u8] = b"\x27\x02:protocol\x09websocket";
 pub struct WebSocket;
 
 /// Makes a request ask for WebSocket: it becomes an extended CONNECT (RFC 9220). Only connections of
-/// [`Connection::with_websocket`] can send it, to others it is an error; and only to servers that [take it](crate::Acceptance::takes_extended_connect).
+/// [`Connection::with_websocket`](crate::Connection::with_websocket) can send it, to others it is an error; and only to servers that [take it](crate::Acceptance::takes_extended_connect).
 pub fn ask_for_websocket<B>(request: &mut Request<B>) {
     *request.method_mut() = Method::CONNECT;
     request.extensions_mut().insert(STAND_IN);
