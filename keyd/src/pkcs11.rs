@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{self, digest};
@@ -40,6 +41,8 @@ struct Inner {
     login: Mutex<Login>,
     /// Held for no call of the token: signatures go on meanwhile.
     idle: Mutex<Vec<Session>>,
+    /// How often sessions have ended: handles of before may be those of other objects by now.
+    ended: AtomicU64,
 }
 
 #[derive(Default)]
@@ -103,7 +106,8 @@ impl Token {
         let context = Pkcs11::new(library).map_err(failed)?;
         let (library, label) = (library.to_owned(), label.to_owned());
         let (login, idle) = (Mutex::default(), Mutex::default());
-        let inner = Inner { library, label, context, login, idle };
+        let ended = AtomicU64::new(0);
+        let inner = Inner { library, label, context, login, idle, ended };
         inner.initialize().map_err(|error| inner.failed(&error))?;
         Ok(Self(Arc::new(inner)))
     }
@@ -120,6 +124,7 @@ impl Token {
         inner.login().read(read_pin(pin_file)?)?;
         // Its own session: signatures go on while the token is read.
         let session = inner.new_session().map_err(failed)?;
+        let ended = inner.ended();
         let mut found = Vec::new();
         for handle in session.find_objects(&private()).map_err(failed)? {
             let object = match Object::read(&session, handle) {
@@ -136,7 +141,7 @@ impl Token {
             }
             let name = format!("{}/{}", inner.label, object.label);
             let label = object.label.clone();
-            match self.key(&name, object, handle) {
+            match self.key(&name, object, (ended, handle)) {
                 Ok(key) => found.push((label, key)),
                 Err(why) if labels.is_empty() => log::warn!("{name}: {why}"),
                 Err(why) => return Err(KeyError::Unusable(name, why)),
@@ -153,7 +158,7 @@ impl Token {
     }
 
     /// A key that signs, and does so for the public half that it seems to have.
-    fn key(&self, name: &str, object: Object, handle: ObjectHandle) -> Result<Key, String> {
+    fn key(&self, name: &str, object: Object, handle: (u64, ObjectHandle)) -> Result<Key, String> {
         let spki = object.spki.clone()?;
         let key = TokenKey { token: self.clone(), object, handle: Mutex::new(handle) };
         let key = Key::on_token(name.to_owned(), spki, key).map_err(|error| error.to_string())?;
@@ -245,10 +250,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends sessions that are kept.
+    /// Ends sessions that are kept, and with them what handles mean.
     fn forget(&self) {
+        self.ended.fetch_add(1, Ordering::AcqRel);
         let all = std::mem::take(&mut *self.idle());
         drop(all);
+    }
+
+    fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
     }
 
     fn new_session(&self) -> Result<Session, Error> {
@@ -409,7 +419,8 @@ fn curve(session: &Session, handle: ObjectHandle) -> Result<Option<Vec<u8>>, Err
 pub(crate) struct TokenKey {
     token: Token,
     object: Object,
-    handle: Mutex<ObjectHandle>,
+    /// With how often sessions had ended when it was found.
+    handle: Mutex<(u64, ObjectHandle)>,
 }
 
 impl TokenKey {
@@ -425,8 +436,18 @@ impl TokenKey {
             inner.keep(session);
             Ok::<_, Error>(signature)
         };
-        let handle = *self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        let signed = inner.session().and_then(|session| attempt(session, handle));
+        let find = |session: &Session, ended| {
+            let handle = self.object.find(session)?;
+            *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = (ended, handle);
+            Ok::<_, Error>(handle)
+        };
+        let signed = inner.session().and_then(|session| {
+            // Behind the session, which may have been the first after others ended.
+            let ended = inner.ended();
+            let (found, handle) = *self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+            let handle = if found == ended { handle } else { find(&session, ended)? };
+            attempt(session, handle)
+        });
         // Sessions and handles end when a token was taken out or logged out, or what has it was started again.
         let signed = signed.or_else(|error| {
             if is_about_pin(&error) {
@@ -437,8 +458,7 @@ impl TokenKey {
             }
             inner.forget();
             let session = inner.new_session()?;
-            let handle = self.object.find(&session)?;
-            *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+            let handle = find(&session, inner.ended())?;
             attempt(session, handle)
         });
         let signature = signed.map_err(|error| inner.failed(&error).to_string())?;
