@@ -6,7 +6,8 @@
 //!
 //! Sources: draft-ietf-intarea-gue and what Linux has of it (version 0 with private flags and
 //! remote checksum offload, version 1), RFC 2003, 2473, 2784, 2890, 4213 and 8086 (what is
-//! carried), RFC 8899 (what is asked by probes), RFC 6040 and 9601 (ECN), RFC 792, 1191, 4443 and 8201 (path MTU), RFC 1071 (checksums).
+//! carried), RFC 8899 (what is asked by probes), RFC 6040 and 9601 (ECN), RFC 792, 1191, 4443 and 8201 (path MTU), RFC 1071 (checksums),
+//! VIRTIO 1.2 (super-packets).
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -38,6 +39,8 @@ mod ip;
 mod mtu;
 mod probe;
 mod remote_checksum;
+pub mod super_packet;
+pub mod vnet;
 
 pub use checksum::{Sum, pseudo_header};
 pub use ecn::{Arrival, Ecn, EcnIngress};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
+use quicket_gue::vnet::{Partial, Vnet};
 use quicket_gue::{Packet, RemoteChecksum};
 
 use crate::carrier::Received;
@@ -11,7 +12,6 @@ use crate::inbound::{Opened, Outer};
 use crate::segments::{Malformed, segments};
 use crate::sources::Source;
 use crate::udp::{self, Train};
-use crate::vnet::{Partial, Vnet};
 
 /// A train, and what has been taken from it.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::inbound::Joined;
     use crate::testing::{is_intact, tcp, udp};
-    use crate::vnet::Offload;
+    use quicket_gue::vnet::Offload;
     use quicket_gue::{Sum, protocol, pseudo_header};
 
     /// A train of these datagrams, of which all but the last have one length.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use quicket_gue::vnet::Vnet;
+
 use crate::arrivals::Arrivals;
 use crate::config::Setup;
 use crate::counters::{Counters, Drop};
@@ -18,7 +20,6 @@ use crate::ledger::Ledger;
 use crate::sources::Source;
 use crate::transit::{self, Gate, Own, Refusal};
 use crate::udp::{self, Datagrams};
-use crate::vnet::Vnet;
 use crate::world::World;
 
 /// Tunnels and ports whose packets are handed over in calls, without a device.

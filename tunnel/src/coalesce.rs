@@ -3,28 +3,18 @@
 
 use std::ops::Range;
 
-use quicket_gue::{Packet, Sum, protocol, pseudo_header};
+use quicket_gue::super_packet::{Most, Segment, SuperPacket};
+use quicket_gue::vnet::{Partial, VNET_LEN, Vnet};
+use quicket_gue::{Packet, pseudo_header};
 
 use crate::inbound::{Joined, Opened};
-use crate::vnet::{Offload, Partial, VNET_LEN, Vnet};
 
 /// Most packets of a super-packet.
 const MAX_PACKETS: usize = 64;
 /// Most bytes of a super-packet.
 const MAX_BYTES: usize = 65_535;
 
-const ACK: u8 = 0x10;
-const PSH: u8 = 0x08;
-
-/// A packet that others may follow.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    offload: Offload,
-    transport: usize,
-    headers: usize,
-    payload: usize,
-    sequence: u32,
-}
+const MOST: Most = Most { packets: MAX_PACKETS as u32, len: MAX_BYTES };
 
 /// Packets that will be written together.
 #[derive(Debug, Default)]
@@ -38,11 +28,8 @@ pub(crate) struct Group {
     partial: Option<Partial>,
     /// What the only packet stands for.
     joined: Option<Joined>,
-    head: Option<Candidate>,
-    next: u32,
-    /// Nothing may follow: the last packet was shorter, or pushes.
-    closed: bool,
-    push: bool,
+    /// None if nothing may follow.
+    whole: Option<SuperPacket>,
 }
 
 /// What to write to which device.
@@ -58,7 +45,8 @@ impl Group {
     /// Takes a packet in, unless it does not go with those that are there.
     pub(crate) fn push(&mut self, buffer: &[u8], opened: Opened) -> bool {
         let Opened { tunnel, range, link, partial, joined, .. } = opened;
-        let candidate = Candidate::new(&buffer[range.clone()], partial.is_some());
+        let packet = &buffer[range.clone()];
+        let segment = if joined.is_none() { read(packet, partial.is_some()) } else { None };
         if self.parts.is_empty() {
             *self = Self {
                 tunnel,
@@ -66,37 +54,23 @@ impl Group {
                 parts: std::mem::take(&mut self.parts),
                 bytes: range.len(),
                 partial,
-                head: candidate,
-                next: candidate.map_or(0, |new| new.sequence.wrapping_add(new.payload as u32)),
                 joined,
-                closed: joined.is_some()
-                    || candidate.is_none_or(|new| new.pushes(&buffer[range.clone()])),
-                push: false,
+                whole: segment.map(SuperPacket::new),
             };
             self.parts.push(range);
             return true;
         }
-        let (Some(head), Some(new)) = (self.head, candidate) else { return false };
-        let first = self.parts[0].start;
+        let (Some(whole), Some(segment)) = (&mut self.whole, segment) else { return false };
+        let first = self.parts[0].clone();
         let fits = tunnel == self.tunnel
-            && joined.is_none()
-            && buffer[first - self.link..first] == buffer[range.start - link..range.start]
-            && !self.closed
-            && self.parts.len() < MAX_PACKETS
-            && self.bytes + new.payload <= MAX_BYTES
-            && new.payload <= head.payload
-            && (head.offload == Offload::Udp || new.sequence == self.next)
-            && same_headers(&buffer[self.parts[0].clone()], &head, &buffer[range.clone()], &new);
-        if !fits {
-            return false;
+            && buffer[first.start - self.link..first.start]
+                == buffer[range.start - link..range.start]
+            && whole.take(&buffer[first], &segment, packet, MOST);
+        if fits {
+            self.bytes = whole.octets();
+            self.parts.push(range.start + segment.headers..range.end);
         }
-        let pushes = new.pushes(&buffer[range.clone()]);
-        self.push |= pushes;
-        self.closed = pushes || new.payload < head.payload;
-        self.next = self.next.wrapping_add(new.payload as u32);
-        self.bytes += new.payload;
-        self.parts.push(range.start + new.headers..range.end);
-        true
+        fits
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -107,9 +81,11 @@ impl Group {
     pub(crate) fn finish(&mut self, buffer: &mut [u8]) -> Write<'_> {
         let bytes = &mut buffer[self.parts[0].clone()];
         let is_v4 = bytes[0] >> 4 == 4;
-        let (header_len, vnet) = match self.head {
-            Some(head) if self.parts.len() > 1 => {
-                (head.headers as u16, self.join(&head, bytes, is_v4))
+        let (header_len, vnet) = match self.whole {
+            Some(whole) if self.parts.len() > 1 => {
+                // Its headers are there: they were read.
+                let vnet = whole.write_headers(bytes).unwrap_or_default();
+                (whole.first().headers as u16, vnet)
             }
             _ => {
                 let offload = self.joined.map(|joined| joined.offload);
@@ -117,7 +93,8 @@ impl Group {
                 (header_len, Vnet { partial: self.partial, offload })
             }
         };
-        let header = vnet.after(self.link).encode(is_v4, header_len + self.link as u16);
+        let link = self.link as u16;
+        let header = vnet.after(link).encode(is_v4, header_len + link);
         self.parts[0].start -= self.link;
         Write { tunnel: self.tunnel, header, parts: &self.parts, bytes: self.bytes + self.link }
     }
@@ -129,114 +106,26 @@ impl Group {
     pub(crate) fn packets(&self) -> usize {
         self.parts.len()
     }
-
-    fn join(&self, head: &Candidate, bytes: &mut [u8], is_v4: bool) -> Vnet {
-        let len = self.bytes - head.transport;
-        let (source, destination, carried) = match Packet::parse(bytes) {
-            Ok(packet) => (packet.source, packet.destination, packet.protocol),
-            // It was parsed when it came in.
-            Err(_) => return Vnet::default(),
-        };
-        let (ip, transport) = bytes.split_at_mut(head.transport);
-        if is_v4 {
-            ip[2..4].copy_from_slice(&(self.bytes as u16).to_be_bytes());
-            ip[10..12].fill(0);
-            let checksum = Sum::new().bytes(ip).checksum();
-            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-        } else {
-            ip[4..6].copy_from_slice(&((self.bytes - 40) as u16).to_be_bytes());
-        }
-        let pseudo = pseudo_header(source, destination, carried, len as u32);
-        let offset = match head.offload {
-            Offload::Tcp => {
-                transport[13] |= if self.push { PSH } else { 0 };
-                16
-            }
-            Offload::Udp => {
-                transport[4..6].copy_from_slice(&(len as u16).to_be_bytes());
-                6
-            }
-        };
-        transport[offset..offset + 2].copy_from_slice(&pseudo.folded().to_be_bytes());
-        let partial = Partial { start: head.transport as u16, offset: offset as u16 };
-        Vnet { partial: Some(partial), offload: Some((head.offload, head.payload as u16)) }
-    }
 }
 
-impl Candidate {
-    /// Looks at a packet; none if it is not plain data with a right checksum, of which the system
-    /// would be told that it is right. `vouched`: the checksum is open, and known to be right.
-    fn new(bytes: &[u8], vouched: bool) -> Option<Self> {
+/// Looks at a packet; none if it does not go with others, or its checksum is not right, of which the system would be told that it
+/// is. `vouched`: the checksum is open, and known to be right.
+fn read(bytes: &[u8], vouched: bool) -> Option<Segment> {
+    let segment = Segment::read(bytes).filter(|segment| segment.end == bytes.len())?;
+    let is_intact = || {
         let packet = Packet::parse(bytes).ok()?;
-        let plain = if packet.is_v4() { packet.transport == 20 } else { packet.transport == 40 };
-        if !plain || packet.fragment || !packet.dont_fragment {
-            return None;
-        }
-        let segment = packet.payload();
-        let (offload, len, sequence) = match packet.protocol {
-            protocol::TCP => {
-                let header = segment.first_chunk::<20>()?;
-                if header[13] & !PSH != ACK {
-                    return None;
-                }
-                let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-                (Offload::Tcp, usize::from(header[12] >> 4) * 4, sequence)
-            }
-            protocol::UDP => {
-                let header = segment.first_chunk::<8>()?;
-                let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
-                if len != segment.len() || header[6..8] == [0, 0] {
-                    return None;
-                }
-                (Offload::Udp, 8, 0)
-            }
-            _ => return None,
-        };
-        let payload = segment.len().checked_sub(len).filter(|payload| *payload > 0)?;
-        if offload == Offload::Tcp && len < 20 {
-            return None;
-        }
-        let sum = || {
-            let len = segment.len() as u32;
-            pseudo_header(packet.source, packet.destination, packet.protocol, len).bytes(segment)
-        };
-        if !vouched && !sum().is_intact() {
-            return None;
-        }
-        let transport = packet.transport;
-        Some(Self { offload, transport, headers: transport + len, payload, sequence })
-    }
-
-    fn pushes(&self, bytes: &[u8]) -> bool {
-        self.offload == Offload::Tcp && bytes[self.transport + 13] & PSH != 0
-    }
-}
-
-/// Whether the headers differ only in what a super-packet has once.
-fn same_headers(head: &[u8], one: &Candidate, next: &[u8], other: &Candidate) -> bool {
-    if (one.offload, one.transport, one.headers) != (other.offload, other.transport, other.headers)
-    {
-        return false;
-    }
-    let same = |range: Range<usize>| head[range.clone()] == next[range];
-    let t = one.transport;
-    let ip = if head[0] >> 4 == 4 {
-        // Not length, identification and checksum.
-        same(0..2) && same(6..10) && same(12..20)
-    } else {
-        same(0..4) && same(6..40)
+        let (payload, len) = (packet.payload(), packet.payload().len() as u32);
+        let sum = pseudo_header(packet.source, packet.destination, packet.protocol, len);
+        Some(sum.bytes(payload).is_intact())
     };
-    let transport = match one.offload {
-        // Not sequence number, flags (which were looked at) and checksum.
-        Offload::Tcp => same(t..t + 4) && same(t + 8..t + 13) && same(t + 14..t + 16),
-        Offload::Udp => same(t..t + 4),
-    };
-    let options = one.offload == Offload::Udp || same(t + 18..one.headers);
-    ip && transport && options && head[0] >> 4 == next[0] >> 4
+    (vouched || is_intact() == Some(true)).then_some(segment)
 }
 
 #[cfg(test)]
 mod tests {
+    use quicket_gue::Sum;
+    use quicket_gue::vnet::Offload;
+
     use super::*;
     use crate::segments::segments;
     use crate::testing::{tcp, udp};
@@ -302,7 +191,7 @@ mod tests {
             let start = u32::MAX - 2500;
             let packets: Vec<_> = (0..10u32)
                 .map(|index| {
-                    let (flags, len) = if index == 9 { (0x18, 700) } else { (0x10, 1000) };
+                    let (flags, len) = if index == 9 { (0x19, 700) } else { (0x10, 1000) };
                     tcp(v4, start.wrapping_add(index * 1000), flags, &vec![index as u8; len])
                 })
                 .collect();
@@ -330,7 +219,7 @@ mod tests {
         window[35] ^= 1;
         for second in [
             plain(102),
-            tcp(true, 101, 0x11, &[1; 100]),
+            tcp(true, 101, 0x14, &[1; 100]),
             tcp(true, 101, 0x10, &[1; 101]),
             tcp(true, 101, 0x10, &[]),
             tcp(false, 101, 0x10, &[1; 100]),
@@ -342,8 +231,10 @@ mod tests {
             let packets = vec![plain(1), second];
             assert_eq!(through(&packets), (2, packets));
         }
-        let pushed = vec![tcp(true, 1, 0x18, &[1; 100]), plain(101)];
-        assert_eq!(through(&pushed), (2, pushed));
+        for last in [0x18, 0x11] {
+            let packets = vec![tcp(true, 1, last, &[1; 100]), plain(101)];
+            assert_eq!(through(&packets), (2, packets));
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
+use quicket_gue::vnet::Vnet;
+
 use crate::outbound::{Context, Length, Outbound, Piece, Sending, Verdict};
 use crate::path::MAX_SEGMENTS;
-use crate::vnet::Vnet;
 
 /// A socket by which datagrams may leave together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,10 +142,11 @@ impl Departures {
 mod tests {
     use std::sync::atomic::AtomicU32;
 
+    use quicket_gue::vnet::{Offload, Partial};
+
     use super::*;
     use crate::config::Tunnel;
     use crate::testing::{ip, tcp, tunnel, udp};
-    use crate::vnet::{Offload, Partial};
 
     /// A buffer with packets in it, and what becomes of them.
     struct Rig {

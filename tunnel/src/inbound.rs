@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use quicket_gue::vnet::{Offload, Partial};
 use quicket_gue::{
     Arrival, DecodeError, Ecn, Gre, GreMismatch, Kind, Packet, RemoteChecksum, Sum, decode,
     protocol, pseudo_header, set_ecn,
@@ -16,7 +17,6 @@ use crate::counters::Drop;
 use crate::ethernet::{self, Link};
 use crate::peers::Peers;
 use crate::registry::{Ends, Registry};
-use crate::vnet::{Offload, Partial};
 
 /// A packet that a device should get.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,7 +53,6 @@ mod transit;
 mod tunnels;
 #[cfg(target_os = "linux")]
 mod udp;
-mod vnet;
 #[cfg(target_os = "linux")]
 mod worker;
 #[cfg(target_os = "linux")]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use quicket_gue::vnet::{Offload, Partial, Vnet};
 use quicket_gue::{
     ENCAPSULATION_LIMIT_LEN, Gue, MAX_GRE_LEN, MAX_GUE_LEN, MIN_MTU_V6, Packet, RemoteChecksum,
     Sum, Tos, Ttl, encapsulation_limit, encapsulation_limit_header, flow, fragments, protocol,
@@ -15,7 +16,6 @@ use crate::counters::Drop;
 use crate::ethernet::{self, ETHERNET_LEN, Link};
 use crate::peers::Peers;
 use crate::segments::{Malformed, segments};
-use crate::vnet::{Offload, Partial, Vnet};
 
 /// Most bytes of one burst: what a datagram may have, less the headers of IP and UDP.
 pub(crate) const MAX_BURST: usize = 65_507 - 20;

@@ -3,9 +3,8 @@
 
 use std::ops::Range;
 
+use quicket_gue::vnet::{Offload, Partial, Vnet};
 use quicket_gue::{Packet, Sum, protocol, pseudo_header};
-
-use crate::vnet::{Offload, Partial, Vnet};
 
 /// The longest headers of IP and transport together; beyond are extension headers that nobody
 /// segments.

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use quicket_gue::Probe;
+use quicket_gue::vnet::Vnet;
 
 use crate::config::{Port, PortKind};
 use crate::counters::{Counters, Drop};
@@ -14,7 +15,6 @@ use crate::inbound::{Inbound, Opened, Outer, Refused, Way, joined};
 use crate::ledger::Ledger;
 use crate::outbound::{Context, Verdict};
 use crate::path::{Path, Sent};
-use crate::vnet::Vnet;
 use crate::world::World;
 
 /// How long the addresses of this host are believed.

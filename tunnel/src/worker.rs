@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quicket_gue::vnet::{VNET_LEN, Vnet};
 use quicket_gue::{MAX_ICMP, Packet, parameter_problem, too_big, unreachable};
 
 use crate::coalesce::Group;
@@ -21,7 +22,6 @@ use crate::sources::Source;
 use crate::transit::{self, Gate, Own, Refusal};
 use crate::tunnels::Shared;
 use crate::udp::{self, Datagrams, Socket};
-use crate::vnet::{VNET_LEN, Vnet};
 use crate::world::World;
 
 /// Packets or trains taken from one place before others have their turn.

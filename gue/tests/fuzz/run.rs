@@ -1,5 +1,7 @@
 //! What a tunnel does with bytes of strangers, and what must hold whatever they are.
 
+use quicket_gue::super_packet::{Most, Segment, SuperPacket};
+use quicket_gue::vnet::Vnet;
 use quicket_gue::{
     Arrival, Ecn, EcnIngress, Gre, Gue, Kind, MAX_GRE_LEN, MAX_GUE_LEN, MAX_ICMP, Packet, Probe,
     Sum, decode, encapsulation_limit, flow, fragments, parameter_problem, set_ecn, too_big,
@@ -52,7 +54,45 @@ fn gre(bytes: &[u8]) {
     packet(payload, 1000);
 }
 
+/// A packet that is followed by one like it, and by that with one octet changed.
+fn joined(bytes: &[u8]) {
+    if let Some(vnet) = bytes.first_chunk().and_then(|header| Vnet::decode(*header)) {
+        let again = Vnet::decode(vnet.encode(true, 40)).expect("what is written is understood");
+        assert_eq!(again, vnet);
+    }
+    let Some(first) = Segment::read(bytes) else { return };
+    assert!(first.headers < first.end && first.end <= bytes.len());
+    let most = Most { packets: 3, len: 65_535 };
+    let mut next = bytes[..first.end].to_vec();
+    let sequence = first.transport + 4..first.transport + 8;
+    if first.headers - first.transport >= 20 {
+        let number = u32::from_be_bytes(bytes[sequence.clone()].try_into().expect("four octets"));
+        let number = number.wrapping_add(first.payload() as u32);
+        next[sequence].copy_from_slice(&number.to_be_bytes());
+    }
+    let mut whole = SuperPacket::new(first);
+    let follows = Segment::read(&next).expect("another number changes no more");
+    if !whole.take(bytes, &follows, &next, most) {
+        let pushes = first.transport + 13 < first.headers && bytes[first.transport + 13] & 9 != 0;
+        assert!(pushes || first.end + first.payload() > most.len, "it follows");
+    }
+    let at = usize::from(bytes[first.end - 1]) % first.headers;
+    next[at] ^= 1 << (bytes[first.end - 1] >> 5);
+    if let Some(changed) = Segment::read(&next) {
+        let _ = whole.take(bytes, &changed, &next, most);
+    }
+    let mut headers = bytes[..first.headers].to_vec();
+    let vnet = whole.write_headers(&mut headers).expect("these are the headers");
+    assert_eq!(Vnet::decode(vnet.encode(first.is_v4, first.headers as u16)), Some(vnet));
+    let payload = whole.octets() - first.headers;
+    headers.resize(whole.octets(), 0);
+    let packet = Packet::parse(&headers).expect("a super-packet is a packet");
+    assert_eq!(packet.bytes.len(), whole.octets());
+    assert_eq!(payload.div_ceil(first.payload()), whole.packets() as usize);
+}
+
 fn packet(bytes: &[u8], mtu: u16) {
+    joined(bytes);
     let Ok(packet) = Packet::parse(bytes) else { return };
     assert!(bytes.starts_with(packet.bytes) && packet.transport <= packet.bytes.len());
     let _ = (packet.ports(), flow::hash(&packet, 1));

@@ -12,7 +12,7 @@ use rustix::net::RecvFlags;
 
 use super::netlink::{Link, Netlink};
 use super::offloads::{self, Offloads};
-use super::trains::{Leaving, Segment, Trains};
+use super::trains::{self, Leaving, Trains};
 use super::xsk::{MAX_FRAME, Socket};
 use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
@@ -367,7 +367,7 @@ impl Device {
     /// Puts a frame of TCP behind others of its flow. What else there is leaves before it.
     fn join(&mut self, frame: &[u8], at: usize) -> Result<Result<(), Reason>, Lie> {
         let is_behind = self.queues.get(at).is_none_or(|queue| queue.is_behind);
-        let segment = if is_behind { None } else { Segment::read(frame) };
+        let segment = if is_behind { None } else { trains::read(frame) };
         let (Some(trains), Some(segment)) = (&mut self.trains, segment) else {
             self.part(false).map_err(|_| Lie)?;
             return self.put(frame, at);
@@ -558,3 +558,7 @@ fn pays(link: &Link, queues: &[Queue]) -> bool {
         // A device that cannot say has those that there were at first.
         && !matches!(offloads::transmit_queues(&link.name), Ok(2..))
 }
+
+#[cfg(test)]
+#[path = "attached_tests.rs"]
+mod tests;

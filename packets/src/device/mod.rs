@@ -12,6 +12,9 @@ mod checksum;
 mod netlink;
 mod network;
 mod offloads;
+#[cfg(test)]
+#[path = "../../tests/device/permitted.rs"]
+mod permitted;
 #[cfg(any(test, feature = "rates"))]
 pub mod rates;
 mod routes;

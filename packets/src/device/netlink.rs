@@ -43,6 +43,8 @@ const LINK_NAME: u16 = 3;
 const LINK_MTU: u16 = 4;
 const LINK_QUEUEING: u16 = 6;
 const LINK_INFO: u16 = 18;
+#[cfg(any(test, feature = "rates"))]
+const LINK_STATS: u16 = 23;
 const LINK_GSO_SEGMENTS: u16 = 40;
 const LINK_GSO_SIZE: u16 = 41;
 const LINK_GSO_SIZE_V4: u16 = 63;
@@ -138,6 +140,22 @@ impl Netlink {
         let mut request = Request::new(GET_LINK, &[0; 16]);
         request.attribute(LINK_NAME, &[name.as_bytes(), &[0]].concat());
         self.ask(request, 0, |kind, body| (kind == NEW_LINK).then(|| link(body))?)
+    }
+
+    /// How many packets have come by a device of that name, by its own count (IFLA_STATS64, `struct rtnl_link_stats64`).
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when there is none.
+    #[cfg(any(test, feature = "rates"))]
+    pub(super) fn received(&mut self, name: &str) -> io::Result<u64> {
+        let mut request = Request::new(GET_LINK, &[0; 16]);
+        request.attribute(LINK_NAME, &[name.as_bytes(), &[0]].concat());
+        self.ask(request, 0, |kind, body| {
+            let (_, rest) = body.split_first_chunk::<16>().filter(|_| kind == NEW_LINK)?;
+            let (_, stats) = attributes(rest).find(|(kind, _)| *kind == LINK_STATS)?;
+            stats.first_chunk().map(|packets| u64::from_ne_bytes(*packets))
+        })
     }
 
     /// The way that the system would send a packet between these addresses.

@@ -15,7 +15,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use quicket_gue::Sum;
+use quicket_gue::super_packet::{Most, Segment, SuperPacket};
+use quicket_gue::vnet::{Offload, VNET_LEN};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
@@ -25,78 +26,34 @@ use crate::frame::ETHERNET_LEN;
 const MAX_LEN: usize = 65_535;
 /// Segments at most: as many as frames of a port in one turn.
 const MAX_SEGMENTS: u32 = crate::batch::BATCH;
-/// Octets of `struct virtio_net_hdr` (linux/virtio_net.h).
-const VIRTUAL_LEN: usize = 10;
-/// Its field `flags`: the device, or the system, is to complete a checksum.
-const NEEDS_CHECKSUM: u8 = 1;
-/// Its field `gso_type`.
-const SEGMENTS_V4: u8 = 1;
-const SEGMENTS_V6: u8 = 4;
 /// Turns that frames wait for room at most.
 const MAX_TURNS: u32 = 64;
 /// What waits for the other end to take it up, in octets, as the kernel counts.
 const SEND_BUFFER: usize = 16 << 20;
+/// Where the frame begins in what the system gets, and the packet in that.
+const FRAME: usize = VNET_LEN;
+const PACKET: usize = FRAME + ETHERNET_LEN;
 
-const TCP: u8 = 6;
-/// Flags of TCP (RFC 9293, Section 3.1).
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const ACK: u8 = 0x10;
-/// Where they are in its header, and its checksum.
-const FLAGS: usize = 13;
-const CHECKSUM: usize = 16;
-
-/// A frame with data of TCP, and nothing unusual: where its parts are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
-    is_v4: bool,
-    /// Where the header of TCP begins, where the data does, and where that ends.
-    tcp: usize,
-    data: usize,
-    end: usize,
-    sequence: u32,
-    flags: u8,
-}
-
-impl Segment {
-    /// Of a frame that has been checked; none if it is not to be put together with others.
-    #[inline]
-    pub(super) fn read(frame: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
-        let packet = frame.get(ETHERNET_LEN..)?;
-        let (is_v4, len, header) = match (word(12)?, packet) {
-            // Without options, and never a fragment: so its identification means nothing.
-            (0x800, [0x45, _, _, _, _, _, 0x40, 0, _, TCP, ..]) => (true, word(16)?, 20),
-            (0x86dd, [_, _, _, _, _, _, TCP, ..]) => (false, word(18)?.checked_add(40)?, 40),
-            _ => return None,
-        };
-        let tcp = ETHERNET_LEN + header;
-        let [.., s0, s1, s2, s3, _, _, _, _, words, flags] =
-            *frame.get(tcp..)?.first_chunk::<14>()?;
-        let data = tcp + usize::from(words >> 4) * 4;
-        let end = ETHERNET_LEN + usize::from(len);
-        let is_plain = words & 0xf == 0 && flags & ACK != 0 && flags & !(ACK | PSH | FIN) == 0;
-        let sequence = u32::from_be_bytes([s0, s1, s2, s3]);
-        let is_whole = data >= tcp + 20 && data < end && end <= frame.len();
-        (is_plain && is_whole).then_some(Self { is_v4, tcp, data, end, sequence, flags })
-    }
-
-    const fn len(&self) -> usize {
-        self.end - self.data
-    }
+/// A frame with data of TCP, and nothing unusual; none if it is not to be put together with others. It has been checked.
+#[inline]
+pub(super) fn read(frame: &[u8]) -> Option<Segment> {
+    let has_type = |is_v4: bool| match frame.get(12..ETHERNET_LEN) {
+        Some([0x08, 0x00]) => is_v4,
+        Some([0x86, 0xdd]) => !is_v4,
+        _ => false,
+    };
+    let segment = Segment::read(frame.get(ETHERNET_LEN..)?)?;
+    (segment.offload == Offload::Tcp && has_type(segment.is_v4)).then_some(segment)
 }
 
 /// What is put together at the moment.
 #[derive(Debug)]
 struct Open {
-    first: Segment,
+    whole: SuperPacket,
     /// The queue by which the frames go.
     queue: usize,
-    segments: u32,
     /// Where the next octet is put.
     end: usize,
-    /// Nothing more comes behind it.
-    is_closed: bool,
 }
 
 /// What leaves of it.
@@ -148,6 +105,12 @@ impl Trains {
         self.waiting.is_some()
     }
 
+    /// The same by another socket, for tests of what that refuses.
+    #[cfg(test)]
+    pub(super) fn send_by(&mut self, socket: OwnedFd) {
+        self.socket = socket;
+    }
+
     /// As [`Builder::append`].
     #[inline]
     pub(super) fn append(&mut self, frame: &[u8], segment: &Segment, queue: usize) -> bool {
@@ -195,22 +158,20 @@ struct Builder {
     open: Option<Open>,
     /// Octets of what was closed.
     len: usize,
-    /// Octets of a frame, and segments, at most.
-    max_len: usize,
-    max_segments: u32,
+    most: Most,
 }
 
 impl Builder {
     fn new() -> Self {
-        let buffer = vec![0; VIRTUAL_LEN + MAX_LEN].into();
-        let (max_len, max_segments) = (MAX_LEN, MAX_SEGMENTS);
-        Self { buffer, open: None, len: 0, max_len, max_segments }
+        let buffer = vec![0; FRAME + MAX_LEN].into();
+        let most = Most { packets: MAX_SEGMENTS, len: MAX_LEN - ETHERNET_LEN };
+        Self { buffer, open: None, len: 0, most }
     }
 
     /// As [`Trains::limit`].
     fn limit(&mut self, size: u32, segments: u32) {
-        self.max_len = MAX_LEN.min(size.saturating_sub(1) as usize);
-        self.max_segments = MAX_SEGMENTS.min(segments);
+        let len = MAX_LEN.min(size.saturating_sub(1) as usize).saturating_sub(ETHERNET_LEN);
+        self.most = Most { packets: MAX_SEGMENTS.min(segments), len };
     }
 
     /// The header for the system, and the frame, once it is closed.
@@ -221,113 +182,55 @@ impl Builder {
     /// Puts a frame behind those that are there, if it is the next one of their flow. Returns whether it was.
     #[inline]
     fn append(&mut self, frame: &[u8], segment: &Segment, queue: usize) -> bool {
-        let Some(open) = &mut self.open else { return false };
-        let first = open.first;
-        let gone = open.segments.wrapping_mul(first.len() as u32);
-        let follows = !open.is_closed
-            && open.queue == queue
-            && segment.sequence == first.sequence.wrapping_add(gone)
-            && segment.len() <= first.len()
-            && open.segments < self.max_segments
-            && open.end + segment.len() <= VIRTUAL_LEN + self.max_len;
-        if !follows || !is_alike(self.buffer.get(VIRTUAL_LEN..), frame, &first, segment) {
+        let Some(open) = self.open.as_mut().filter(|open| open.queue == queue) else {
+            return false;
+        };
+        let Some((filled, room)) = self.buffer.split_at_mut_checked(open.end) else {
+            return false;
+        };
+        let Some((link, packet)) = frame.split_at_checked(ETHERNET_LEN) else { return false };
+        let data = packet.get(segment.headers..segment.end);
+        let place = room.get_mut(..segment.payload());
+        let (Some(data), Some(place)) = (data, place) else { return false };
+        let (Some(before), Some(first)) = (filled.get(FRAME..PACKET), filled.get(PACKET..)) else {
+            return false;
+        };
+        if before != link || !open.whole.take(first, segment, packet, self.most) {
             return false;
         }
-        let data = frame.get(segment.data..segment.end);
-        let place = self.buffer.get_mut(open.end..open.end + segment.len());
-        let (Some(data), Some(place)) = (data, place) else { return false };
         place.copy_from_slice(data);
         open.end += data.len();
-        open.segments += 1;
-        // What stands in the header for all is said by the last one.
-        if let Some(flags) = self.buffer.get_mut(VIRTUAL_LEN + first.tcp + FLAGS) {
-            *flags |= segment.flags;
-        }
-        open.is_closed = segment.flags != ACK || segment.len() < first.len();
         true
     }
 
     /// Begins with a frame. What was there is closed. Returns whether it has room.
     #[inline]
     fn begin(&mut self, frame: &[u8], segment: Segment, queue: usize) -> bool {
-        let end = VIRTUAL_LEN + segment.end;
-        let parts = (frame.get(..segment.end), self.buffer.get_mut(VIRTUAL_LEN..end));
+        let end = PACKET + segment.end;
+        let parts = (frame.get(..end - FRAME), self.buffer.get_mut(FRAME..end));
         let (Some(frame), Some(place)) = parts else { return false };
         place.copy_from_slice(frame);
-        let is_closed = segment.flags != ACK;
-        self.open = Some(Open { first: segment, queue, segments: 1, end, is_closed });
+        self.open = Some(Open { whole: SuperPacket::new(segment), queue, end });
         true
     }
 
     /// Nothing more is put together with what is there; none if nothing is.
     #[inline]
     fn close(&mut self) -> Option<Leaving<'_>> {
-        let Open { first, queue, segments, end, .. } = self.open.take()?;
+        let Open { whole, queue, end } = self.open.take()?;
         self.len = end;
-        if segments == 1 {
-            return Some(Leaving::One(queue, self.buffer.get(VIRTUAL_LEN..end)?));
+        if whole.packets() == 1 {
+            return Some(Leaving::One(queue, self.buffer.get(FRAME..end)?));
         }
-        self.write_headers(&first)?;
-        Some(Leaving::Many(queue, segments))
+        let vnet = whole.write_headers(self.buffer.get_mut(PACKET..end)?)?;
+        let first = whole.first();
+        let link = ETHERNET_LEN as u16;
+        let header = vnet.after(link).encode(first.is_v4, first.headers as u16 + link);
+        self.buffer.get_mut(..FRAME)?.copy_from_slice(&header);
+        Some(Leaving::Many(queue, whole.packets()))
     }
-
-    /// Writes what is different from the first frame.
-    fn write_headers(&mut self, first: &Segment) -> Option<()> {
-        let Segment { is_v4, tcp, data, .. } = *first;
-        let (header, frame) = self.buffer.get_mut(..self.len)?.split_at_mut_checked(VIRTUAL_LEN)?;
-        let kind = if is_v4 { SEGMENTS_V4 } else { SEGMENTS_V6 };
-        header[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind]);
-        // Octets of headers and of each segment; from where on the checksum is, and where in that.
-        let numbers = [data, first.len(), tcp, CHECKSUM];
-        for (place, number) in header[2..].chunks_exact_mut(2).zip(numbers) {
-            place.copy_from_slice(&(number as u16).to_ne_bytes());
-        }
-        let (packet, tcp) = (frame.get_mut(ETHERNET_LEN..)?, tcp - ETHERNET_LEN);
-        let len = packet.len();
-        let addresses = if is_v4 {
-            packet.get_mut(2..4)?.copy_from_slice(&(len as u16).to_be_bytes());
-            packet.get_mut(10..12)?.fill(0);
-            let sum = Sum::new().bytes(packet.get(..tcp)?).checksum();
-            packet.get_mut(10..12)?.copy_from_slice(&sum.to_be_bytes());
-            12..20
-        } else {
-            packet.get_mut(4..6)?.copy_from_slice(&((len - tcp) as u16).to_be_bytes());
-            8..40
-        };
-        // The sum of the pseudo-header alone: the rest is added by who completes it.
-        let sum = Sum::new().bytes(packet.get(addresses)?).add_u16(TCP.into());
-        let sum = sum.add_u32((len - tcp) as u32).folded();
-        packet.get_mut(tcp + CHECKSUM..tcp + CHECKSUM + 2)?.copy_from_slice(&sum.to_be_bytes());
-        Some(())
-    }
-}
-
-/// Whether the headers of two frames of a flow differ only in what is different in each.
-#[inline]
-fn is_alike(buffer: Option<&[u8]>, frame: &[u8], first: &Segment, next: &Segment) -> bool {
-    let Some(before) = buffer else { return false };
-    if (first.is_v4, first.data) != (next.is_v4, next.data) {
-        return false;
-    }
-    let Segment { tcp, data, .. } = *next;
-    let is_same = |from: usize, to: usize| match (before.get(from..to), frame.get(from..to)) {
-        (Some(one), Some(other)) => one == other,
-        _ => false,
-    };
-    let ip = ETHERNET_LEN;
-    let is_same_packet = match next.is_v4 {
-        // Length, identification and checksum.
-        true => is_same(0, ip + 2) && is_same(ip + 6, ip + 10) && is_same(ip + 12, tcp + 4),
-        // Length.
-        false => is_same(0, ip + 4) && is_same(ip + 6, tcp + 4),
-    };
-    // Sequence number, flags, checksum.
-    is_same_packet
-        && is_same(tcp + 8, tcp + FLAGS)
-        && is_same(tcp + FLAGS + 1, tcp + CHECKSUM)
-        && is_same(tcp + CHECKSUM + 2, data)
 }
 
 #[cfg(test)]
 #[path = "trains_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -1,21 +1,33 @@
+use quicket_gue::Sum;
+use quicket_gue::vnet::{Partial, Vnet};
+
 use super::*;
 use crate::frame;
+
+const TCP: u8 = 6;
+/// Flags of TCP (RFC 9293, Section 3.1).
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+pub(in crate::device) const ACK: u8 = 0x10;
+/// Where they are in its header.
+const FLAGS: usize = 13;
 
 const FROM: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 
 /// What the frames of a test have in common.
 #[derive(Clone, Copy)]
-struct Flow {
+pub(in crate::device) struct Flow {
     is_v4: bool,
     port: u16,
     window: u16,
     options: bool,
 }
 
-const FLOW: Flow = Flow { is_v4: true, port: 80, window: 500, options: false };
+pub(in crate::device) const FLOW: Flow =
+    Flow { is_v4: true, port: 80, window: 500, options: false };
 
 /// A frame in order.
-fn segment(flow: Flow, sequence: u32, flags: u8, len: usize) -> Vec<u8> {
+pub(in crate::device) fn segment(flow: Flow, sequence: u32, flags: u8, len: usize) -> Vec<u8> {
     let Flow { is_v4, port, window, options } = flow;
     let mut tcp = port.to_be_bytes().to_vec();
     tcp.extend([1, 2]);
@@ -54,12 +66,14 @@ fn segment(flow: Flow, sequence: u32, flags: u8, len: usize) -> Vec<u8> {
 
 /// What a device makes of a long frame: segments, by the header for the system alone.
 fn cut(octets: &[u8]) -> Vec<Vec<u8>> {
-    let (header, frame) = octets.split_at(VIRTUAL_LEN);
-    let number = |at: usize| usize::from(u16::from_ne_bytes([header[at], header[at + 1]]));
-    let (head, size, start, offset) = (number(2), number(4), number(6), number(8));
-    assert_eq!(header[0], NEEDS_CHECKSUM);
-    let is_v4 = header[1] == SEGMENTS_V4;
-    assert!(is_v4 || header[1] == SEGMENTS_V6);
+    let (header, frame) = octets.split_first_chunk::<FRAME>().unwrap();
+    let vnet = Vnet::decode(*header).unwrap();
+    let Some((Offload::Tcp, size)) = vnet.offload else { panic!("{vnet:?}") };
+    let Partial { start, offset } = vnet.partial.unwrap();
+    let (size, start, offset) = (usize::from(size), usize::from(start), usize::from(offset));
+    let head = usize::from(u16::from_ne_bytes([header[2], header[3]]));
+    let is_v4 = frame[12] == 8;
+    assert_eq!(*header, vnet.encode(is_v4, head as u16));
     let len = frame.len() - ETHERNET_LEN;
     let said = if is_v4 { [16, 0] } else { [18, 40] };
     let word = u16::from_be_bytes([frame[said[0]], frame[said[0] + 1]]);
@@ -130,7 +144,7 @@ impl Left {
 fn leave(frames: &[(Vec<u8>, usize)]) -> Left {
     let (mut builder, mut left) = (Builder::new(), Left::default());
     for (frame, queue) in frames {
-        match Segment::read(frame) {
+        match read(frame) {
             Some(segment) if builder.append(frame, &segment, *queue) => {}
             Some(segment) => {
                 left.part(&mut builder);
@@ -213,7 +227,8 @@ fn frames_with_any_other_octet_in_their_headers_do_not_leave_together() {
     for (is_v4, options) in [(true, false), (true, true), (false, false), (false, true)] {
         let flow = Flow { is_v4, options, ..FLOW };
         let full = |n: u32| segment(flow, n * 100, ACK, 100);
-        let Segment { tcp, data, .. } = Segment::read(&full(0)).unwrap();
+        let Segment { transport, headers, .. } = read(&full(0)).unwrap();
+        let (tcp, data) = (ETHERNET_LEN + transport, ETHERNET_LEN + headers);
         // Identification and checksum of IPv4; checksum of TCP.
         let differs = |at: usize| {
             is_v4 && matches!(at, 18 | 19 | 24 | 25) || matches!(at - tcp.min(at), 16 | 17)
@@ -251,8 +266,8 @@ fn frames_leave_together_as_far_as_the_device_cuts_them() {
         let mut builder = Builder::new();
         builder.limit(size, segments);
         let (first, mut n) = (full(0), 1);
-        assert!(builder.begin(&first, Segment::read(&first).unwrap(), 0));
-        while n < 8 && builder.append(&full(n), &Segment::read(&full(n)).unwrap(), 0) {
+        assert!(builder.begin(&first, read(&first).unwrap(), 0));
+        while n < 8 && builder.append(&full(n), &read(&full(n)).unwrap(), 0) {
             n += 1;
         }
         assert_eq!([n, 8 - n], expected, "{size} octets, {segments} segments");
@@ -262,21 +277,21 @@ fn frames_leave_together_as_far_as_the_device_cuts_them() {
 #[test]
 fn frames_of_other_kinds_are_not_segments() {
     let frame = segment(FLOW, 0, ACK, 100);
-    assert!(Segment::read(&frame).is_some());
+    assert!(read(&frame).is_some());
     // A tag, UDP, options, a fragment, one that may be fragmented, reserved bits, a header of TCP that is too short or too long.
     for (at, octet) in
         [(12, 0x81), (23, 17), (14, 0x46), (20, 0x60), (20, 0), (46, 0x51), (46, 0x40), (46, 0xf0)]
     {
         let mut changed = frame.clone();
         changed[at] = octet;
-        let is_segment = Segment::read(&changed).is_some();
+        let is_segment = read(&changed).is_some();
         assert_eq!(is_segment, (at, octet) == (46, 0xf0), "{at}: {octet:#x}");
     }
     for len in 0..frame.len() {
-        assert_eq!(Segment::read(&frame[..len]), None);
+        assert_eq!(read(&frame[..len]), None);
     }
     // Octets that pad it do not count.
     let mut padded = segment(FLOW, 0, ACK, 1);
     padded.resize(60, 0);
-    assert_eq!(Segment::read(&padded).unwrap().len(), 1);
+    assert_eq!(read(&padded).unwrap().payload(), 1);
 }
