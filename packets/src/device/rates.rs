@@ -37,6 +37,10 @@ const LEN: usize = 60;
 const UDP: u8 = 17;
 /// How long frames have come when the clock starts.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// How long nothing more is sent and nothing more comes once all has come.
+const QUIET: Duration = Duration::from_millis(20);
+/// How often that is looked for.
+const LOOKS: u32 = 250;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +58,10 @@ pub enum Course {
 /// Frames that went that way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// How many.
+    /// How many came.
     pub frames: u64,
+    /// How many were sent, which is what the first ring has taken, and did not come.
+    pub lost: u64,
     /// In which time.
     pub time: Duration,
 }
@@ -108,30 +114,31 @@ impl Wire {
     fn out_bare(&self, time: Duration) -> io::Result<Moved> {
         let _sink = sink(self.there.index)?;
         let frame = frame((HERE, 7).into(), (THERE, PORT).into(), [1, 2])?;
-        let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let source = Source::default();
         beside(
-            &is_over,
-            || blast(self.here.index, 1, &frame, &is_over, &sent),
-            || count(time, || Ok(sent.load(Ordering::Relaxed))),
+            &source,
+            || blast(self.here.index, 1, &frame, &source),
+            || source.measure(time, self.at_sink()?),
         )
     }
 
     fn out(&self, time: Duration) -> io::Result<Moved> {
         let _sink = sink(self.there.index)?;
-        with_switch(|control, port, from| {
+        with_switch(|port, from| {
             let frame = frame(from, (THERE, PORT).into(), [0, 0])?;
-            let is_over = AtomicBool::new(false);
+            let source = Source::default();
             beside(
-                &is_over,
-                || pour(port, &frame, &is_over),
-                || {
-                    count(time, || {
-                        let devices = control.devices()?;
-                        Ok(devices.first().map_or(0, |device| device.counters.sent))
-                    })
-                },
+                &source,
+                || pour(port, &frame, &source),
+                || source.measure(time, self.at_sink()?),
             )
         })
+    }
+
+    /// What has come by the other end, where [`sink`] drops it.
+    fn at_sink(&self) -> io::Result<impl FnMut() -> io::Result<u64>> {
+        let mut tables = Netlink::open()?;
+        Ok(move || tables.received(&self.there.name))
     }
 
     fn in_bare(&self, time: Duration) -> io::Result<Moved> {
@@ -139,12 +146,12 @@ impl Wire {
         let to = SocketAddr::from((HERE, 7));
         tuples.add(&TupleKey::new(to.ip(), UDP, to.port()))?;
         let mut device = Device::attach("va", Mode::Best, &tuples)?;
-        let (came, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (came, source) = (AtomicU64::new(0), Source::default());
         let take = || {
             pin(1)?;
             let mut batch = Batch::new();
             let lie = |_| io::Error::from(io::ErrorKind::InvalidData);
-            while !is_over.load(Ordering::Relaxed) {
+            while !source.is_over() {
                 let n = device.ready(0).map_err(lie)?.min(64);
                 let mut at = 0;
                 while at < n {
@@ -155,39 +162,94 @@ impl Wire {
             }
             Ok(())
         };
-        beside(&is_over, take, || self.generate(to, time, || came.load(Ordering::Relaxed)))
+        beside(&source, take, || self.generate(to, time, &came))
     }
 
     fn come_in(&self, time: Duration) -> io::Result<Moved> {
-        with_switch(|_, port, to| {
-            let (came, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        with_switch(|port, to| {
+            let (came, source) = (AtomicU64::new(0), Source::default());
             let take = || {
                 pin(1)?;
-                while !is_over.load(Ordering::Relaxed) {
+                while !source.is_over() {
                     port.wait(Some(Duration::from_millis(10)))?;
                     let n = port.receive(u32::MAX, |_| ())?;
                     came.fetch_add(n.into(), Ordering::Relaxed);
                 }
                 Ok(())
             };
-            beside(&is_over, take, || self.generate(to, time, || came.load(Ordering::Relaxed)))
+            beside(&source, take, || self.generate(to, time, &came))
         })
     }
 
     /// Sends from the other end, and counts what comes meanwhile.
-    fn generate(
-        &self,
-        to: SocketAddr,
-        time: Duration,
-        came: impl Fn() -> u64,
-    ) -> io::Result<Moved> {
+    fn generate(&self, to: SocketAddr, time: Duration, came: &AtomicU64) -> io::Result<Moved> {
         let frame = frame((THERE, PORT).into(), to, [2, 1])?;
-        let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let source = Source::default();
         beside(
-            &is_over,
-            || blast(self.there.index, 0, &frame, &is_over, &sent),
-            || count(time, || Ok(came())),
+            &source,
+            || blast(self.there.index, 0, &frame, &source),
+            || source.measure(time, || Ok(came.load(Ordering::Relaxed))),
         )
+    }
+}
+
+/// Where frames come from, for who measures.
+#[derive(Debug, Default)]
+struct Source {
+    sent: AtomicU64,
+    is_paused: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Source {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Relaxed)
+    }
+
+    fn pause(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// Notes that frames were sent.
+    fn note(&self, n: u64) {
+        self.sent.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// What was sent in some time, after a moment, and what came of it: nothing is on its way when that begins, nor when it is counted.
+    fn measure(
+        &self,
+        time: Duration,
+        mut came: impl FnMut() -> io::Result<u64>,
+    ) -> io::Result<Moved> {
+        std::thread::sleep(WARM_UP);
+        self.pause(true);
+        let before = self.settle(&mut came)?;
+        self.pause(false);
+        let begun = Instant::now();
+        std::thread::sleep(time);
+        self.pause(true);
+        let time = begun.elapsed();
+        let after = self.settle(&mut came)?;
+        let [sent, frames] = [after[0] - before[0], after[1].saturating_sub(before[1])];
+        Ok(Moved { frames, lost: sent.saturating_sub(frames), time })
+    }
+
+    /// Waits until nothing more is sent, and nothing more comes. Returns how much that is.
+    fn settle(&self, came: &mut impl FnMut() -> io::Result<u64>) -> io::Result<[u64; 2]> {
+        let mut now = [self.sent.load(Ordering::Relaxed), came()?];
+        for _ in 0..LOOKS {
+            std::thread::sleep(QUIET);
+            let before = now;
+            now = [self.sent.load(Ordering::Relaxed), came()?];
+            if now == before {
+                return Ok(now);
+            }
+        }
+        Err(io::Error::other("frames still come though nobody sends any"))
     }
 }
 
@@ -268,36 +330,34 @@ fn frame(from: SocketAddr, to: SocketAddr, [source, destination]: [u8; 2]) -> io
 }
 
 /// Sends by a bare socket as fast as it can until it is told to stop.
-fn blast(
-    device: u32,
-    processor: usize,
-    frame: &[u8],
-    is_over: &AtomicBool,
-    sent: &AtomicU64,
-) -> io::Result<()> {
+fn blast(device: u32, processor: usize, frame: &[u8], source: &Source) -> io::Result<()> {
     pin(processor)?;
     let mut socket = Socket::bind(device, 0, 1522, true)?;
-    while !is_over.load(Ordering::Relaxed) {
+    while !source.is_over() {
         let mut n = 0;
-        while n < 64 && socket.send(frame).map_err(|_| io::ErrorKind::InvalidData)? {
+        while n < 64
+            && !source.is_paused()
+            && socket.send(frame).map_err(|_| io::ErrorKind::InvalidData)?
+        {
             n += 1;
         }
         socket.flush()?;
-        sent.fetch_add(n, Ordering::Relaxed);
+        source.note(n);
     }
     Ok(())
 }
 
 /// Sends from a port as fast as the switch takes it.
-fn pour(port: &mut Port, frame: &[u8], is_over: &AtomicBool) -> io::Result<()> {
+fn pour(port: &mut Port, frame: &[u8], source: &Source) -> io::Result<()> {
     pin(0)?;
-    while !is_over.load(Ordering::Relaxed) {
-        let mut left = 256;
+    while !source.is_over() {
+        let mut left = if source.is_paused() { 0 } else { 256 };
         let n = port.send(|slot| {
             left -= 1;
             slot[..frame.len()].copy_from_slice(frame);
             (left >= 0).then_some(frame.len())
         })?;
+        source.note(n.into());
         if n == 0 {
             std::hint::spin_loop();
         }
@@ -307,32 +367,22 @@ fn pour(port: &mut Port, frame: &[u8], is_over: &AtomicBool) -> io::Result<()> {
 
 /// Does something on another thread while something else is measured, which says then that it is over.
 fn beside<T>(
-    is_over: &AtomicBool,
+    source: &Source,
     other: impl FnOnce() -> io::Result<()> + Send,
     measured: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
     std::thread::scope(|scope| {
         let other = scope.spawn(other);
         let measured = measured();
-        is_over.store(true, Ordering::Relaxed);
+        source.is_over.store(true, Ordering::Relaxed);
         let ended = other.join();
         ended.unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")))?;
         measured
     })
 }
 
-/// What is counted in some time, after a moment.
-fn count(time: Duration, mut counted: impl FnMut() -> io::Result<u64>) -> io::Result<Moved> {
-    std::thread::sleep(WARM_UP);
-    let (begun, first) = (Instant::now(), counted()?);
-    std::thread::sleep(time);
-    Ok(Moved { frames: counted()?.saturating_sub(first), time: begun.elapsed() })
-}
-
 /// A switch in this process, on a processor of its own, with the device attached.
-fn with_switch<T>(
-    what: impl FnOnce(&mut Control, &mut Port, SocketAddr) -> io::Result<T>,
-) -> io::Result<T> {
+fn with_switch<T>(what: impl FnOnce(&mut Port, SocketAddr) -> io::Result<T>) -> io::Result<T> {
     let path: PathBuf = std::env::temp_dir().join(format!("quicket-rates-{}", std::process::id()));
     let daemon = Daemon::bind(&path, false)?;
     let (stop, stopped) = UnixStream::pair()?;
@@ -347,7 +397,7 @@ fn with_switch<T>(
             let layout = Layout::new(1024, 1024, 2048).ok_or(io::ErrorKind::InvalidInput)?;
             let mut port = Port::open(&path, layout)?;
             let tuple = port.register(UdpSocket::bind((HERE, 0))?)?;
-            what(&mut control, &mut port, (tuple.address, tuple.port).into())
+            what(&mut port, (tuple.address, tuple.port).into())
         })();
         drop(stop);
         let ended = switch.join();

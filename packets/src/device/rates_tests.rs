@@ -1,4 +1,7 @@
+use std::sync::Mutex;
+
 use super::*;
+use crate::device::permitted::is_permitted;
 
 const TIME: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 5;
@@ -37,6 +40,7 @@ fn compare(what: &str, [bare, switch]: [Course; 2]) {
     for _ in 0..ROUNDS {
         let rate = |course| {
             let moved = wire.measure(course, TIME).unwrap();
+            println!("{course:?}: {} lost of {}", moved.lost, moved.lost + moved.frames);
             moved.frames as f64 / moved.time.as_secs_f64() / 1e6
         };
         rounds.add(what, rate(bare), rate(switch));
@@ -50,6 +54,41 @@ fn a_round_is_told_and_the_median_is_in_the_middle() {
     assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
     let expected = "out: bare 2.000, switch 1.900 million a second, 0.95 of it";
     assert_eq!(line("out", [2.0, 1.9, 0.95]), expected);
+}
+
+#[test]
+fn what_is_sent_and_does_not_come_is_lost() {
+    let (source, came) = (Source::default(), Mutex::new(0_u64));
+    let lossy = || {
+        while !source.is_over() {
+            let mut came = came.lock().unwrap();
+            if !source.is_paused() {
+                source.note(10);
+                *came += 7;
+            }
+            drop(came);
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    let count = || Ok(*came.lock().unwrap());
+    let measured = || source.measure(Duration::from_millis(20), count);
+    let moved = beside(&source, lossy, measured).unwrap();
+    assert!(moved.frames > 0);
+    assert_eq!(7 * moved.lost, 3 * moved.frames);
+}
+
+#[test]
+fn frames_come_each_way() {
+    if !is_permitted() {
+        return;
+    }
+    for course in [Course::OutBare, Course::Out, Course::InBare, Course::In] {
+        let wire = Wire::new().unwrap();
+        let moved = wire.measure(course, Duration::from_millis(50)).unwrap();
+        assert!(moved.frames > 0, "{course:?}: {moved:?}");
+        println!("{course:?}: {moved:?}");
+    }
 }
 
 #[test]

@@ -97,10 +97,10 @@ pub(super) fn move_frames(way: Way, milliseconds: u64) -> Result<Word, Failure> 
         Way::Program100000 => return look(100_000),
         _ => return Err("no way over devices".into()),
     };
-    let Moved { frames, time } =
+    let Moved { frames, lost, time } =
         Wire::new()?.measure(course, Duration::from_millis(milliseconds))?;
     let nanoseconds = time.as_nanos().try_into()?;
-    Ok(Word::Moved { frames, lost: 0, wrong: 0, nanoseconds })
+    Ok(Word::Moved { frames, lost, wrong: 0, nanoseconds })
 }
 
 fn look(tuples: u32) -> Result<Word, Failure> {
