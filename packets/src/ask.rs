@@ -109,14 +109,24 @@ pub(crate) fn hear_until(
         if let Some(heard) = hear(control)? {
             return Ok(heard);
         }
-        let time = left(until)?.map(|left| Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
-        match poll(&mut [PollFd::new(&control, PollFlags::IN)], time.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        wait(control, PollFlags::IN, until)?;
+    }
+}
+
+/// Waits until there may be room for a request, or the switch has gone.
+pub(crate) fn wait_for_room(control: BorrowedFd<'_>, until: Option<Instant>) -> io::Result<()> {
+    wait(control, PollFlags::OUT, until)
+}
+
+/// Returns early at times.
+fn wait(control: BorrowedFd<'_>, what: PollFlags, until: Option<Instant>) -> io::Result<()> {
+    let time = left(until)?.map(|left| Timespec {
+        tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    });
+    match poll(&mut [PollFd::new(&control, what)], time.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::ask::{ask, hear, hear_until, say};
+use crate::ask::{ask, hear, hear_until, say, wait_for_room};
 use crate::counters::Counters;
 use crate::protocol::{Answer, Request};
 use crate::tuple::Tuple;
@@ -21,6 +21,9 @@ pub struct Registrar {
     control: OwnedFd,
     /// Answers that nobody waits for, and that are still to come, before all others.
     owed: VecDeque<Owed>,
+    /// A tuple that came too late, until the switch has room for its removal: before that nothing else is registered, so that
+    /// there are never two.
+    late: Option<Tuple>,
 }
 
 /// What such an answer is to.
@@ -33,7 +36,7 @@ enum Owed {
 
 impl Registrar {
     pub(crate) const fn new(control: OwnedFd) -> Self {
-        Self { control, owed: VecDeque::new() }
+        Self { control, owed: VecDeque::new(), late: None }
     }
 
     /// As [`Port::register`](crate::client::Port::register).
@@ -78,8 +81,9 @@ impl Registrar {
     }
 
     /// Gives a tuple back without waiting for the answer. What is asked after it is answered after it, too; that the port does not
-    /// own the tuple is not said. Returns false, with nothing done, while the switch has 16 of them to answer, or takes no
-    /// more requests: to be tried again later.
+    /// own the tuple is not said. Returns false, with this tuple still the port's, while the switch has 16 of them to answer, or takes
+    /// no more requests: to be tried again later. One that was registered too late for who asked for it is given back first, and is
+    /// kept for the next call if there is no room for that either.
     ///
     /// # Errors
     ///
@@ -88,12 +92,22 @@ impl Registrar {
         while !self.owed.is_empty()
             && let Some((answer, _)) = hear(self.control.as_fd())?
         {
-            self.take_owed(answer)?;
+            self.take_owed(answer);
         }
-        if self.owed.len() >= MAX_OWED {
+        if !self.give_back()? || self.owed.len() >= MAX_OWED {
             return Ok(false);
         }
         self.ask_removal(tuple)
+    }
+
+    /// Gives back what came too late. Returns false if the switch has no room for that yet.
+    fn give_back(&mut self) -> io::Result<bool> {
+        if let Some(tuple) = self.late
+            && self.ask_removal(tuple)?
+        {
+            self.late = None;
+        }
+        Ok(self.late.is_none())
     }
 
     fn ask_removal(&mut self, tuple: Tuple) -> io::Result<bool> {
@@ -104,14 +118,12 @@ impl Registrar {
         Ok(is_sent)
     }
 
-    /// Takes the next answer that nobody waits for. A tuple that has come too late is given back.
-    fn take_owed(&mut self, answer: Answer) -> io::Result<()> {
-        match (self.owed.pop_front(), answer) {
-            (Some(Owed::Registration), Answer::Registered(tuple)) => {
-                // So few requests have room.
-                if self.ask_removal(tuple)? { Ok(()) } else { Err(Errno::AGAIN.into()) }
-            }
-            _ => Ok(()),
+    /// Takes the next answer that nobody waits for. A tuple that has come too late is to be given back.
+    fn take_owed(&mut self, answer: Answer) {
+        if let (Some(Owed::Registration), Answer::Registered(tuple)) =
+            (self.owed.pop_front(), answer)
+        {
+            self.late = Some(tuple);
         }
     }
 
@@ -125,11 +137,17 @@ impl Registrar {
     }
 
     fn settle_until(&mut self, until: Option<Instant>) -> io::Result<()> {
-        while !self.owed.is_empty() {
-            let (answer, _) = hear_until(self.control.as_fd(), until)?;
-            self.take_owed(answer)?;
+        loop {
+            let has_room = self.give_back()?;
+            if !self.owed.is_empty() {
+                let (answer, _) = hear_until(self.control.as_fd(), until)?;
+                self.take_owed(answer);
+            } else if has_room {
+                return Ok(());
+            } else {
+                wait_for_room(self.control.as_fd(), until)?;
+            }
         }
-        Ok(())
     }
 
     /// As [`Port::counters`](crate::client::Port::counters).
@@ -216,6 +234,58 @@ mod tests {
             }
             assert_eq!(asked(&switch), Ok(Request::Register));
         }
+    }
+
+    #[test]
+    fn a_tuple_that_came_too_late_is_kept_until_there_is_room_to_give_it_back() {
+        let (mut registrar, switch) = pair();
+        let soon = || Some(Instant::now() + Duration::from_millis(20));
+        let is_late = |error: io::Error| error.kind() == io::ErrorKind::TimedOut;
+        assert!(is_late(registrar.register_until(&switch, soon()).unwrap_err()));
+        assert_eq!(asked(&switch), Ok(Request::Register));
+        // A switch that reads nothing any more.
+        let mut unread = 0;
+        while say(registrar.control.as_fd(), Request::Count, &[]).unwrap() {
+            unread += 1;
+        }
+        answer(&switch, Answer::Registered(tuple(7)));
+        assert!(!registrar.start_removal(tuple(8)).unwrap());
+        assert!(
+            is_late(registrar.register_until(&switch, soon()).unwrap_err()),
+            "it waits for room"
+        );
+        // What there is room for first is the tuple that nobody has.
+        (0..unread).for_each(|_| assert_eq!(asked(&switch), Ok(Request::Count)));
+        assert_eq!(asked(&switch), Err(Errno::AGAIN), "nothing else was sent");
+        assert!(registrar.start_removal(tuple(8)).unwrap());
+        assert_eq!(asked(&switch), Ok(Request::Remove(tuple(7))));
+        assert_eq!(asked(&switch), Ok(Request::Remove(tuple(8))));
+        (0..2).for_each(|_| answer(&switch, Answer::Done));
+        registrar.settle().unwrap();
+        assert_eq!(asked(&switch), Err(Errno::AGAIN), "it is given back once");
+    }
+
+    #[test]
+    fn settling_waits_for_room_to_give_a_tuple_back() {
+        let (mut registrar, switch) = pair();
+        registrar.late = Some(tuple(7));
+        let mut unread = 0;
+        while say(registrar.control.as_fd(), Request::Count, &[]).unwrap() {
+            unread += 1;
+        }
+        std::thread::scope(|scope| {
+            let settled = scope.spawn(|| registrar.settle());
+            (0..unread).for_each(|_| assert_eq!(asked(&switch), Ok(Request::Count)));
+            let given_back = loop {
+                match asked(&switch) {
+                    Err(Errno::AGAIN) => std::thread::yield_now(),
+                    given_back => break given_back,
+                }
+            };
+            assert_eq!(given_back, Ok(Request::Remove(tuple(7))));
+            answer(&switch, Answer::Done);
+            settled.join().unwrap().unwrap();
+        });
     }
 
     #[test]
