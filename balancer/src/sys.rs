@@ -1,6 +1,6 @@
 //! Calls of the system that no library has in safe form: many messages at once, each with a size of
-//! segments and an ECN mark of its own, and socket options that are plain numbers.
-#![allow(unsafe_code, reason = "recvmmsg, sendmmsg and setsockopt take pointers")]
+//! segments and an ECN mark of its own.
+#![allow(unsafe_code, reason = "recvmmsg and sendmmsg take pointers")]
 
 use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, zeroed};
@@ -224,24 +224,4 @@ fn write_control(header: &mut libc::msghdr, one: &Message<'_>) {
         }
     }
     header.msg_controllen = used as _;
-}
-
-/// Sets an option of a socket that is an int.
-pub(crate) fn set_option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    // SAFETY: the pointer is to an int that lives as long as the call, with its length.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -2,31 +2,32 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
-
-use crate::sys::set_option;
+use nix::{setsockopt_impl, sockopt_impl};
 
 /// Bytes of the system's buffers: room for what arrives while other datagrams have their turn.
-const BUFFER: libc::c_int = 4 << 20;
+const BUFFER: usize = 4 << 20;
+
+sockopt_impl!(MtuDiscoverV4, SetOnly, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::c_int);
+sockopt_impl!(MtuDiscoverV6, SetOnly, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::c_int);
 
 /// A socket at an address of the site. All workers have one, and the system hands all datagrams of a
 /// flow to the same.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = open(address.is_ipv6())?;
     setsockopt(&fd, sockopt::ReusePort, &true)?;
-    let on = |level, name| set_option(fd.as_fd(), level, name, 1);
     if address.is_ipv6() {
         setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
-        on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
-        on(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;
+        setsockopt(&fd, sockopt::Ipv6RecvTClass, &true)?;
+        setsockopt(&fd, sockopt::Ipv6RecvHopLimit, &true)?;
     } else {
-        on(libc::IPPROTO_IP, libc::IP_RECVTOS)?;
-        on(libc::IPPROTO_IP, libc::IP_RECVTTL)?;
+        setsockopt(&fd, sockopt::IpRecvTos, &true)?;
+        setsockopt(&fd, sockopt::Ipv4RecvTtl, &true)?;
     }
     // Trains are faster; without them it works as well.
     let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
@@ -53,13 +54,12 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
 /// A socket by which packets to servers leave, from a port that the system chooses.
 pub(crate) fn sender(v6: bool, fragment: bool) -> io::Result<OwnedFd> {
     let fd = open(v6)?;
-    let (level, name) = match v6 {
-        true => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
-        false => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
-    };
     // IPV6_PMTUDISC_DO and DONT have the same numbers.
     let value = if fragment { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_DO };
-    set_option(fd.as_fd(), level, name, value)?;
+    match v6 {
+        true => setsockopt(&fd, MtuDiscoverV6, &value)?,
+        false => setsockopt(&fd, MtuDiscoverV4, &value)?,
+    }
     let any: SocketAddr = match v6 {
         true => (Ipv6Addr::UNSPECIFIED, 0).into(),
         false => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -73,12 +73,11 @@ fn open(v6: bool) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let fd = socket(family, SockType::Datagram, flags, None)?;
     // More than the system's limit takes a right that not everybody has.
-    for (forced, plain) in
-        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
-    {
-        if set_option(fd.as_fd(), libc::SOL_SOCKET, forced, BUFFER).is_err() {
-            let _ = set_option(fd.as_fd(), libc::SOL_SOCKET, plain, BUFFER);
-        }
+    if setsockopt(&fd, sockopt::RcvBufForce, &BUFFER).is_err() {
+        let _ = setsockopt(&fd, sockopt::RcvBuf, &BUFFER);
+    }
+    if setsockopt(&fd, sockopt::SndBufForce, &BUFFER).is_err() {
+        let _ = setsockopt(&fd, sockopt::SndBuf, &BUFFER);
     }
     Ok(fd)
 }

@@ -1,9 +1,6 @@
-//! Calls of the system that no library has in safe form: control of TUN devices, and socket
-//! options that are plain numbers.
-#![allow(
-    unsafe_code,
-    reason = "ioctl, setsockopt and getsockopt take pointers, socket gives a descriptor"
-)]
+//! Calls of the system that no library has in safe form: control of TUN devices, raw sockets, and socket
+//! options that are structures.
+#![allow(unsafe_code, reason = "ioctl and setsockopt take pointers, socket gives a descriptor")]
 
 use std::fs::File;
 use std::io;
@@ -21,12 +18,7 @@ pub(crate) const TUN_F_TSO_ECN: libc::c_int = 0x08;
 pub(crate) const TUN_F_USO4: libc::c_int = 0x20;
 pub(crate) const TUN_F_USO6: libc::c_int = 0x40;
 
-/// Options without a name in libc (linux/udp.h).
-pub(crate) const UDP_NO_CHECK6_TX: libc::c_int = 101;
-pub(crate) const UDP_NO_CHECK6_RX: libc::c_int = 102;
-
-/// Options of linux/in6.h.
-pub(crate) const IPV6_FLOWINFO_SEND: libc::c_int = 33;
+/// Of linux/in6.h.
 const IPV6_FLOWLABEL_MGR: libc::c_int = 32;
 
 /// `struct in6_flowlabel_req` of linux/in6.h.
@@ -134,26 +126,6 @@ pub(crate) fn set_mtu(any: &UdpSocket, name: &str, mtu: u16) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets an option of a socket that is an int.
-pub(crate) fn set_option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    // SAFETY: the pointer is to an int that lives as long as the call, with its length.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Borrows a flow label from the system, for packets to a destination. Others may have it, too.
 pub(crate) fn lease_flow_label(
     socket: BorrowedFd<'_>,
@@ -203,19 +175,4 @@ pub(crate) fn set_destination_options(
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Reads an option of a socket that is an int.
-pub(crate) fn option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointers are to an int and to its length, which live as long as the call.
-    let result = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
-    };
-    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }

@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    SockaddrStorage, bind, connect, recvmsg, sendmsg, setsockopt, socket, sockopt,
+    SockaddrStorage, bind, connect, getsockopt, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 
 use quicket_gue::encapsulation_limit_header;
 
@@ -23,7 +24,20 @@ use crate::sys;
 /// Bytes of a receive buffer: the longest train that the system hands over.
 pub(crate) const BUFFER: usize = 65_535;
 /// Bytes of what the system keeps of a socket in each direction.
-const BUFFERS: libc::c_int = 4 << 20;
+const BUFFERS: usize = 4 << 20;
+
+/// Options without a name in libc (linux/udp.h, linux/in6.h).
+const UDP_NO_CHECK6_TX: libc::c_int = 101;
+const UDP_NO_CHECK6_RX: libc::c_int = 102;
+const IPV6_FLOWINFO_SEND: libc::c_int = 33;
+
+sockopt_impl!(MtuV6, GetOnly, libc::IPPROTO_IPV6, libc::IPV6_MTU, libc::c_int);
+sockopt_impl!(MtuDiscoverV4, SetOnly, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::c_int);
+sockopt_impl!(MtuDiscoverV6, SetOnly, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::c_int);
+sockopt_impl!(FlowinfoSend, SetOnly, libc::IPPROTO_IPV6, IPV6_FLOWINFO_SEND, bool);
+sockopt_impl!(NoCheckV4, SetOnly, libc::SOL_SOCKET, libc::SO_NO_CHECK, bool);
+sockopt_impl!(NoCheckV6Sent, SetOnly, libc::IPPROTO_UDP, UDP_NO_CHECK6_TX, bool);
+sockopt_impl!(NoCheckV6Received, SetOnly, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, bool);
 
 /// Datagrams to be sent in one call, all with these outer fields.
 #[derive(Debug)]
@@ -122,21 +136,18 @@ impl Socket {
             setsockopt(&fd, sockopt::Mark, &mark)?;
         }
         if options.label == FlowLabel::Inherit {
-            sys::set_option(fd.as_fd(), libc::IPPROTO_IPV6, sys::IPV6_FLOWINFO_SEND, 1)?;
+            setsockopt(&fd, FlowinfoSend, &true)?;
         }
         if let Some(dev) = options.dev {
             setsockopt(&fd, sockopt::BindToDevice, &dev.into())?;
         }
         // Room for what arrives while another queue has its turn; more than the system's limit
         // takes a right that not everybody has.
-        let room = |option, bytes| {
-            let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, option, bytes);
+        let _ = setsockopt(&fd, sockopt::SndBufForce, &BUFFERS);
+        let _ = match options.deaf {
+            true => setsockopt(&fd, sockopt::RcvBuf, &1),
+            false => setsockopt(&fd, sockopt::RcvBufForce, &BUFFERS),
         };
-        room(libc::SO_SNDBUFFORCE, BUFFERS);
-        match options.deaf {
-            true => room(libc::SO_RCVBUF, 1),
-            false => room(libc::SO_RCVBUFFORCE, BUFFERS),
-        }
         let mut this = Self { fd, v6, raw, port: 0, remote: None };
         this.set_fragmentation(options.dont_fragment)?;
         if !raw {
@@ -176,7 +187,7 @@ impl Socket {
     /// The address with a flow label of our choice. The system lends it, to whoever asks.
     fn with_label(&self, mut remote: SocketAddrV6, label: u32) -> io::Result<SockaddrStorage> {
         sys::lease_flow_label(self.fd.as_fd(), *remote.ip(), label)?;
-        sys::set_option(self.fd.as_fd(), libc::IPPROTO_IPV6, sys::IPV6_FLOWINFO_SEND, 1)?;
+        setsockopt(&self.fd, FlowinfoSend, &true)?;
         remote.set_flowinfo(label.to_be());
         Ok(SockaddrStorage::from(remote))
     }
@@ -187,26 +198,26 @@ impl Socket {
     }
 
     pub(crate) fn set_fragmentation(&self, dont_fragment: bool) -> io::Result<()> {
-        let (level, name) = match self.v6 {
-            true => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
-            false => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
-        };
         // IPV6_PMTUDISC_DO and DONT have the same numbers.
         let value = if dont_fragment { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
-        sys::set_option(self.fd.as_fd(), level, name, value)
+        match self.v6 {
+            true => setsockopt(&self.fd, MtuDiscoverV6, &value)?,
+            false => setsockopt(&self.fd, MtuDiscoverV4, &value)?,
+        }
+        Ok(())
     }
 
     /// Received datagrams without a checksum are for a tunnel to judge: over IPv6 they are taken
     /// only where the tunnel sends such itself (RFC 6935, Section 5).
     fn set_checksum(&self, checksum: bool) -> io::Result<()> {
-        let off = libc::c_int::from(!checksum);
+        let off = !checksum;
         if self.v6 {
-            for name in [sys::UDP_NO_CHECK6_TX, sys::UDP_NO_CHECK6_RX] {
-                sys::set_option(self.fd.as_fd(), libc::IPPROTO_UDP, name, off)?;
-            }
-            return Ok(());
+            setsockopt(&self.fd, NoCheckV6Sent, &off)?;
+            setsockopt(&self.fd, NoCheckV6Received, &off)?;
+        } else {
+            setsockopt(&self.fd, NoCheckV4, &off)?;
         }
-        sys::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, off)
+        Ok(())
     }
 }
 
@@ -266,11 +277,10 @@ impl Datagrams for Socket {
         // Otherwise the system tells what it found when the socket last sent: if that route has gone
         // since, the MTU of a device that stands in its place, 68.
         self.connect()?;
-        let (level, name) = match self.v6 {
-            true => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
-            false => (libc::IPPROTO_IP, libc::IP_MTU),
+        let mtu = match self.v6 {
+            true => getsockopt(&self.fd, MtuV6)?,
+            false => getsockopt(&self.fd, sockopt::IpMtu)?,
         };
-        let mtu = sys::option(self.fd.as_fd(), level, name)?;
         Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 }
