@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Switch};
@@ -14,10 +14,12 @@ use quicket_tcp::{MAX_HALF_OPEN, Stack, TcpListener, TcpStream};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    IpProtocol, IpRepr, Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber,
+    IpAddress, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet, TcpControl, TcpPacket, TcpRepr,
+    TcpSeqNumber,
 };
 
 const ETHERNET: usize = 14;
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// What a segment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,23 +37,31 @@ struct Peer {
     addresses: Vec<SocketAddr>,
     /// What it says that it has room for.
     window: u16,
+    /// The longest segment that it says it takes (RFC 9293, Section 3.7.1), if it says so.
+    mss: Option<u16>,
 }
 
 impl Peer {
     fn open(switch: &Switch, addresses: usize) -> Self {
+        Self::open_at(switch, HERE, addresses)
+    }
+
+    /// With several ports of one address.
+    fn open_at(switch: &Switch, ip: IpAddr, addresses: usize) -> Self {
         let layout = Layout::new(1024, 1024, 2048).unwrap();
         let mut port = Port::open(&switch.path, layout).unwrap();
         let addresses = (0..addresses)
             .map(|_| {
-                let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+                let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let kind = SocketType::STREAM;
                 let socket =
                     rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-                rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+                rustix::net::bind(&socket, &SocketAddr::from((ip, 0))).unwrap();
                 let tuple = port.register(&socket).unwrap();
                 (tuple.address, tuple.port).into()
             })
             .collect();
-        Self { port, addresses, window: 60_000 }
+        Self { port, addresses, window: 60_000, mss: None }
     }
 
     /// Sends a segment from one of its addresses.
@@ -73,7 +83,7 @@ impl Peer {
             ack_number: acknowledgment.map(number),
             window_len: self.window,
             window_scale: None,
-            max_seg_size: None,
+            max_seg_size: self.mss.filter(|_| control == TcpControl::Syn),
             sack_permitted: false,
             sack_ranges: [None; 3],
             timestamp: None,
@@ -98,7 +108,8 @@ impl Peer {
             let packet = frame.take()?;
             let len = (ETHERNET + packet.len()).max(60);
             slot[..len].fill(0);
-            slot[12..ETHERNET].copy_from_slice(&[8, 0]);
+            let is_v4 = packet[0] >> 4 == 4;
+            slot[12..ETHERNET].copy_from_slice(if is_v4 { &[8, 0] } else { &[0x86, 0xdd] });
             slot[ETHERNET..ETHERNET + packet.len()].copy_from_slice(packet);
             Some(len)
         });
@@ -135,11 +146,20 @@ impl Peer {
 }
 
 fn read(frame: &[u8]) -> Said {
-    let packet = Ipv4Packet::new_checked(&frame[ETHERNET..]).unwrap();
+    let packet = &frame[ETHERNET..];
     let checksums = ChecksumCapabilities::default();
-    let ip = Ipv4Repr::parse(&packet, &checksums).unwrap();
-    let segment = TcpPacket::new_checked(packet.payload()).unwrap();
-    let (source, destination) = (ip.src_addr.into(), ip.dst_addr.into());
+    let (source, destination, payload): (IpAddress, IpAddress, _) = match packet[0] >> 4 {
+        4 => {
+            let packet = Ipv4Packet::new_checked(packet).unwrap();
+            assert!(packet.verify_checksum());
+            (packet.src_addr().into(), packet.dst_addr().into(), packet.payload())
+        }
+        _ => {
+            let packet = Ipv6Packet::new_checked(packet).unwrap();
+            (packet.src_addr().into(), packet.dst_addr().into(), packet.payload())
+        }
+    };
+    let segment = TcpPacket::new_checked(payload).unwrap();
     let tcp = TcpRepr::parse(&segment, &source, &destination, &checksums).unwrap();
     Said {
         to: tcp.dst_port,
@@ -151,7 +171,11 @@ fn read(frame: &[u8]) -> Said {
 }
 
 fn listen(stack: &Stack) -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind(stack, "127.0.0.1:0".parse().unwrap()).unwrap();
+    listen_at(stack, HERE)
+}
+
+fn listen_at(stack: &Stack, ip: IpAddr) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(stack, (ip, 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
@@ -431,36 +455,67 @@ fn segments_of_all_kinds_hurt_nobody() {
     }
 }
 
+/// What a peer says of its longest segment, and how long those to it are then.
+struct Segments {
+    ip: IpAddr,
+    mss: Option<u16>,
+    len: usize,
+}
+
+/// One that says nothing (RFC 9293, Section 3.7.1), those of Ethernet with either version of IP, and those behind PPPoE (RFC
+/// 2516, Section 7).
+const SEGMENTS: [Segments; 5] = [
+    Segments { ip: HERE, mss: None, len: 536 },
+    Segments { ip: HERE, mss: Some(1460), len: 1460 },
+    Segments { ip: HERE, mss: Some(1452), len: 1452 },
+    Segments { ip: IpAddr::V6(Ipv6Addr::LOCALHOST), mss: Some(1440), len: 1440 },
+    Segments { ip: IpAddr::V6(Ipv6Addr::LOCALHOST), mss: Some(1432), len: 1432 },
+];
+
 /// A stack that writes more than its window, and the first segments of that.
-fn first_flight(then: impl FnOnce(&mut Peer, SocketAddr, u32, &mut dyn FnMut(&mut Peer, usize))) {
-    /// The peer says nothing of its own (RFC 9293, Section 3.7.1).
-    const LEN: usize = 536;
+fn first_flight(
+    Segments { ip, mss, len }: &Segments,
+    then: impl FnOnce(&mut Peer, SocketAddr, u32, &mut dyn FnMut(&mut Peer, usize)),
+) {
     let switch = Switch::start();
-    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
-    let (listener, address) = listen(&stack);
+    let (stack, mut peer) = (switch.stack(), Peer::open_at(&switch, *ip, 1));
+    peer.mss = *mss;
+    let (listener, address) = listen_at(&stack, *ip);
     let theirs = peer.shake(0, address, 1000);
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(&[7; 40_000]).unwrap();
     let mut comes = |peer: &mut Peer, number: usize| {
         let said = peer.next();
         let at = said.sequence.wrapping_sub(theirs) as usize;
-        assert_eq!((said.len, at), (LEN, number * LEN));
+        assert_eq!((said.len, at), (*len, number * len), "{ip}, {mss:?}");
     };
     // RFC 6928, Section 2.
     (0..10).for_each(|number| comes(&mut peer, number));
-    then(&mut peer, address, theirs + 10 * LEN as u32, &mut comes);
+    then(&mut peer, address, theirs + 10 * *len as u32, &mut comes);
 }
 
 #[test]
 fn the_first_flight_is_of_ten_segments_and_more_follows_what_is_acknowledged() {
-    first_flight(|peer, address, sent, comes| {
-        peer.send(0, address, TcpControl::None, 1001, Some(sent), b"");
-        // The window that congestion control begins with has room for three, and has grown by one.
-        (10..14).for_each(|number| comes(peer, number));
-    });
+    for segments in &SEGMENTS {
+        first_flight(segments, |peer, address, sent, comes| {
+            assert!(peer.take().is_empty(), "more than ten have come");
+            peer.send(0, address, TcpControl::None, 1001, Some(sent), b"");
+            // What congestion control begins with, 2,048 octets, and what was acknowledged, one segment at most.
+            let window = 2048 + segments.len;
+            (10..10 + window / segments.len).for_each(|number| comes(peer, number));
+        });
+    }
 }
 
+/// RFC 5681, Section 3.1: the window is a segment then. smoltcp's congestion control, which begins after the handshake, takes segments
+/// to have 1,024 octets at most.
 #[test]
 fn of_a_first_flight_that_nobody_acknowledges_the_beginning_is_sent_again() {
-    first_flight(|peer, _, _, comes| comes(peer, 0));
+    for segments in &SEGMENTS {
+        first_flight(segments, |peer, _, sent, _| {
+            let said = peer.next();
+            let at = sent.wrapping_sub(said.sequence) as usize;
+            assert_eq!((said.len, at), (segments.len.min(1024), 10 * segments.len));
+        });
+    }
 }

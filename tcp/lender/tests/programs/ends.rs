@@ -9,10 +9,38 @@ use quicket_tcp::TcpListener;
 use crate::common::{PATIENCE, Switch, pattern, until};
 use crate::lent::{Lent, Program, connect, free};
 
+/// A program in Python, which begins with what all have: `to` is the address that it is about.
+macro_rules! python {
+    ($program:literal) => {
+        concat!(
+            "
+import errno, select, socket, struct, sys, threading
+to = ('127.0.0.1', int(sys.argv[1]))",
+            $program
+        )
+    };
+}
+
+/// The same with a socket, `stream`, that does not wait, is polled, and has begun to connect.
+macro_rules! polling {
+    ($program:literal) => {
+        concat!(
+            python!(
+                "
+stream = socket.socket()
+stream.setblocking(False)
+poll = select.epoll()
+poll.register(stream, select.EPOLLOUT | select.EPOLLIN)
+assert stream.connect_ex(to) == errno.EINPROGRESS"
+            ),
+            $program
+        )
+    };
+}
+
 /// Prints the error of a client that waits, and of one that polls; and again that another call on the first one is possible.
-const REFUSED: &str = "
-import errno, select, socket, sys
-to = ('127.0.0.1', int(sys.argv[1]))
+const REFUSED: &str = python!(
+    "
 one = socket.socket()
 print(errno.errorcode[one.connect_ex(to)], one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 print(errno.errorcode[one.connect_ex(to)])
@@ -25,7 +53,8 @@ print(errno.errorcode[other.connect_ex(to)])
 poll.poll(10)
 print(errno.errorcode[other.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)])
 print(other.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-";
+"
+);
 
 #[test]
 fn a_client_hears_that_nobody_listens() {
@@ -46,15 +75,11 @@ fn a_client_hears_that_nobody_listens() {
 /// While a connection has not been answered, its socket is not writable.
 #[test]
 fn a_client_that_polls_waits_for_an_answer() {
-    const CLIENT: &str = "
-import errno, select, socket, sys
-stream = socket.socket()
-stream.setblocking(False)
-poll = select.epoll()
-poll.register(stream, select.EPOLLOUT | select.EPOLLIN)
-assert stream.connect_ex(('127.0.0.1', int(sys.argv[1]))) == errno.EINPROGRESS
+    const CLIENT: &str = polling!(
+        "
 print(poll.poll(0.2))
-";
+"
+    );
     let switch = Switch::start();
     let (lent, nobody) = (Lent::new(&switch), free());
     assert_eq!(lent.run("python3", &["-c", CLIENT, &nobody.port().to_string()]), "[]\n");
@@ -64,22 +89,18 @@ print(poll.poll(0.2))
 /// Once it is answered, the socket is writable, and no error has come.
 #[test]
 fn a_client_that_polls_hears_that_it_is_connected() {
-    const CLIENT: &str = "
-import errno, select, socket, sys
-stream = socket.socket()
-stream.setblocking(False)
-poll = select.epoll()
-poll.register(stream, select.EPOLLOUT | select.EPOLLIN)
-assert stream.connect_ex(('127.0.0.1', int(sys.argv[1]))) == errno.EINPROGRESS
-again = stream.connect_ex(('127.0.0.1', int(sys.argv[1])))
+    const CLIENT: &str = polling!(
+        "
+again = stream.connect_ex(to)
 assert again in (errno.EALREADY, errno.EISCONN), again
 assert poll.poll(10) == [(stream.fileno(), select.EPOLLOUT)]
 assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
-assert stream.connect_ex(('127.0.0.1', int(sys.argv[1]))) == errno.EISCONN
-assert stream.getpeername() == ('127.0.0.1', int(sys.argv[1]))
+assert stream.connect_ex(to) == errno.EISCONN
+assert stream.getpeername() == to
 stream.sendall(b'hello')
 assert poll.poll(10)
-";
+"
+    );
     let switch = Switch::start();
     let (other, lent, at) = (switch.stack(), Lent::new(&switch), free());
     let listener = TcpListener::bind(&other, at).unwrap();
@@ -98,9 +119,9 @@ assert poll.poll(10)
 /// RFC 9293, Section 3.10.7.4: a reset is no end of data.
 #[test]
 fn a_program_hears_of_a_reset() {
-    const CLIENT: &str = "
-import socket, sys
-stream = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+    const CLIENT: &str = python!(
+        "
+stream = socket.create_connection(to)
 assert stream.recv(5, socket.MSG_WAITALL) == b'hello'
 stream.sendall(b'!')
 try:
@@ -112,7 +133,8 @@ try:
     stream.sendall(b'!')
 except BrokenPipeError:
     print('broken')
-";
+"
+    );
     let switch = Switch::start();
     let (other, lent, at) = (switch.stack(), Lent::new(&switch), free());
     let listener = TcpListener::bind(&other, at).unwrap();
@@ -132,9 +154,9 @@ except BrokenPipeError:
 /// Data that a program has not read, and SO_LINGER for no time, make its close a reset (RFC 2525, Section 2.17).
 #[test]
 fn the_other_side_hears_of_resets_and_of_ends() {
-    const SERVER: &str = "
-import socket, struct, sys
-server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+    const SERVER: &str = python!(
+        "
+server = socket.create_server(to)
 for how in sys.argv[2:]:
     stream, _ = server.accept()
     stream.sendall(b'hello')
@@ -148,7 +170,8 @@ for how in sys.argv[2:]:
         stream.shutdown(socket.SHUT_WR)
         assert stream.recv(10, socket.MSG_WAITALL) == b'0123456789'
     stream.close()
-";
+"
+    );
     let switch = Switch::start();
     let (stack, lent, at) = (switch.stack(), Lent::new(&switch), free());
     let words = ["-c", SERVER, &at.port().to_string(), "end", "unread", "linger", "half"];
@@ -177,16 +200,17 @@ for how in sys.argv[2:]:
 /// What a program does not read stays at the other side, but for what buffers take, and all of it comes in the end.
 #[test]
 fn who_does_not_read_is_not_sent_more_than_buffers_take() {
-    const SERVER: &str = "
-import socket, sys
-server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+    const SERVER: &str = python!(
+        "
+server = socket.create_server(to)
 stream, _ = server.accept()
 sys.stdin.readline()
 n = 0
 while piece := stream.recv(1 << 20):
     n += len(piece)
 stream.sendall(str(n).encode())
-";
+"
+    );
     const ALL: usize = 16 << 20;
     let switch = Switch::start();
     let (stack, lent, at) = (switch.stack(), Lent::new(&switch), free());
@@ -217,12 +241,13 @@ stream.sendall(str(n).encode())
 /// A program that is killed has closed all that it had.
 #[test]
 fn a_program_that_is_killed_leaves_nothing_behind() {
-    const SERVER: &str = "
-import socket, sys
-server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+    const SERVER: &str = python!(
+        "
+server = socket.create_server(to)
 streams = []
 while True: streams.append(server.accept())
-";
+"
+    );
     let switch = Switch::start();
     let (stack, lent, at) = (switch.stack(), Lent::new(&switch), free());
     let server = lent.start("python3", &["-c", SERVER, &at.port().to_string()]);
@@ -241,16 +266,17 @@ while True: streams.append(server.accept())
 /// A client that keeps its window closed, and answers probes, holds a socket that its program has closed for a time only.
 #[test]
 fn who_takes_nothing_of_a_program_that_has_gone_is_given_up() {
-    const SERVER: &str = "
-import socket, sys
-server = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+    const SERVER: &str = python!(
+        "
+server = socket.create_server(to)
 stream, _ = server.accept()
 stream.setblocking(False)
 try:
     while True: stream.send(bytes(65536))
 except BlockingIOError:
     stream.close()
-";
+"
+    );
     let switch = Switch::start();
     let stack = switch.stack();
     let (lent, at) =
@@ -266,9 +292,9 @@ except BlockingIOError:
 /// What has come before a reset is a program's, also if it writes at that time.
 #[test]
 fn what_came_before_a_reset_is_read_by_who_writes() {
-    const CLIENT: &str = "
-import socket, sys, threading
-stream = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+    const CLIENT: &str = python!(
+        "
+stream = socket.create_connection(to)
 def send():
     try:
         stream.sendall(bytes(64 << 20))
@@ -282,7 +308,8 @@ try:
     while piece := stream.recv(65536): n += len(piece)
 except ConnectionResetError:
     print('reset', n)
-";
+"
+    );
     // What the other side keeps to send it again.
     const KEPT: usize = 256 << 10;
     let switch = Switch::start();
