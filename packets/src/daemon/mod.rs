@@ -147,6 +147,7 @@ impl Daemon {
             // A program that shares this core has its turn, to send or to receive.
             std::thread::yield_now();
         }
+        self.forwarder.network().watch(self.events.as_fd(), token(DEVICE, 0));
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let time = if self.forwarder.is_active() { Some(&at_once) } else { time };
         events.clear();

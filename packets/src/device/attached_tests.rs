@@ -1,6 +1,7 @@
 //! What becomes of segments that were to leave together, when they cannot.
 
 use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use rustix::net::{
@@ -238,4 +239,36 @@ fn without_a_packet_socket_frames_leave_one_by_one() {
 
 fn ip(words: &str) {
     assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
+}
+
+#[test]
+fn queues_that_send_are_not_watched_until_the_device_is_idle() {
+    if !is_permitted() {
+        return;
+    }
+    let mut rig = Rig::new();
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let data = EventData::new_u64(1);
+    for socket in rig.device.descriptors() {
+        epoll::add(&events, socket, data, EventFlags::IN).unwrap();
+    }
+    // Lines of fdinfo (proc(5)).
+    let watched = || {
+        let path = format!("/proc/self/fdinfo/{}", events.as_raw_fd());
+        std::fs::read_to_string(path).unwrap().matches("tfd:").count()
+    };
+    assert!(rig.device.watch(events.as_fd(), data, true));
+    assert_eq!(watched(), 1, "it has sent nothing");
+    for _ in 0..2 {
+        rig.put();
+        rig.device.flush().unwrap();
+        for _ in 0..2 {
+            assert!(rig.device.watch(events.as_fd(), data, true));
+            assert_eq!(watched(), 0);
+        }
+        for is_active in [false, false, true] {
+            assert!(rig.device.watch(events.as_fd(), data, is_active));
+            assert_eq!(watched(), 1);
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quicket_bpf::{TupleKey, Tuples};
+use rustix::event::epoll::EventData;
 
 use super::attached::{Attached, Device};
 use super::checksum;
@@ -183,6 +184,16 @@ impl Network {
     /// Whether devices want to be looked at in the next turn. Otherwise their descriptors become readable.
     pub(crate) const fn is_active(&self) -> bool {
         self.is_active
+    }
+
+    /// To be called before somebody waits for `events`, which the descriptors of devices are in: has them tell of frames, unless devices are
+    /// looked at anyway.
+    pub(crate) fn watch(&mut self, events: BorrowedFd<'_>, data: EventData) {
+        let is_active = self.is_active;
+        if !self.devices.iter_mut().all(|device| device.watch(events, data, is_active)) {
+            // For want of memory.
+            self.rouse();
+        }
     }
 
     /// Looks at devices again.
