@@ -140,11 +140,11 @@ impl Steward {
     }
 
     /// Where nobody of this process listens any more, the endpoint's place at the switch is what clients wait by until
-    /// a child has come: without it they would be refused. They wait no longer than this.
+    /// a child has come: without it they would be refused. They wait no longer than [`STAY`], and not once all who may come
+    /// are there, or have gone: a child keeps what it calls by until the switch has its listener.
     fn stay(&self) {
         if !self.bound.hub.has_listener() {
-            let _ = self.calls.shutdown(Shutdown::Both);
-            std::thread::sleep(STAY);
+            answer_and_wait(&self.calls, STAY);
         }
     }
 
@@ -155,6 +155,24 @@ impl Steward {
         sockets.iter().try_for_each(|socket| socket.move_behind(&self.bound, &switch))?;
         core.leave_first_packets();
         Ok(())
+    }
+}
+
+/// Tells all who call that the address is shared, and waits until none of them is left who could, or for so long.
+fn answer_and_wait(calls: &UnixStream, most: Duration) {
+    let until = Instant::now() + most;
+    // They take the end for the answer.
+    let _ = calls.shutdown(Shutdown::Write);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || calls.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match (&*calls).read(&mut [0; 64]).map_err(|error| error.kind()) {
+            // Another one that has called.
+            Ok(1..) | Err(io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Ok(0) | Err(_) => return,
+        }
     }
 }
 
@@ -220,5 +238,39 @@ impl fmt::Debug for Steward {
         f.debug_struct("Steward")
             .field("address", &self.bound.core.local_addr())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (UnixStream, Summons) {
+        let (calls, bell) = UnixStream::pair().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        (calls, Summons { bell: Arc::new(bell), socket: Arc::new(socket) })
+    }
+
+    #[test]
+    fn children_are_answered_and_waited_for_until_the_last_one_has_come_or_gone() {
+        let (calls, first) = pair();
+        let bell = first.bell.try_clone().unwrap();
+        let second = Summons { bell: Arc::new(bell), socket: first.socket() };
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(move || answer_and_wait(&calls, Duration::from_secs(3600)));
+            assert_eq!(first.call(), Ok(()));
+            drop(first);
+            assert_eq!(second.call(), Ok(()));
+            assert!(!waits.is_finished(), "the second one has not come yet");
+            drop(second);
+            waits.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn children_that_do_not_come_are_waited_for_for_a_time() {
+        let (calls, summons) = pair();
+        answer_and_wait(&calls, Duration::from_millis(20));
+        assert_eq!(summons.call(), Ok(()), "it is answered all the same");
     }
 }
