@@ -178,14 +178,7 @@ impl Client for BlockingClient {
         if concurrency == 1 {
             return lane();
         }
-        std::thread::scope(|scope| {
-            let lanes: Vec<_> = (0..concurrency).map(|_| scope.spawn(lane)).collect();
-            let mut all = Latencies::default();
-            for lane in lanes {
-                all.merge(lane.join().map_err(|_| "a thread panicked")??);
-            }
-            Ok(all)
-        })
+        Latencies::of_threads(concurrency, lane)
     }
 
     fn first_byte_while(

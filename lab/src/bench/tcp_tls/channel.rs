@@ -33,51 +33,35 @@ pub(in crate::bench) trait Tls {
     fn kind(&self) -> Option<HandshakeKind>;
 }
 
-impl Tls for UnbufferedClientConnection {
-    type Data = ClientConnectionData;
+macro_rules! tls {
+    ($connection:ty, $data:ty) => {
+        impl Tls for $connection {
+            type Data = $data;
 
-    fn process<'c, 'i>(
-        &'c mut self,
-        incoming: &'i mut [u8],
-    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        self.process_tls_records(incoming)
-    }
+            fn process<'c, 'i>(
+                &'c mut self,
+                incoming: &'i mut [u8],
+            ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+                self.process_tls_records(incoming)
+            }
 
-    fn suite(&self) -> Option<rustls::SupportedCipherSuite> {
-        self.negotiated_cipher_suite()
-    }
+            fn suite(&self) -> Option<rustls::SupportedCipherSuite> {
+                self.negotiated_cipher_suite()
+            }
 
-    fn is_handshaking(&self) -> bool {
-        rustls::CommonState::is_handshaking(self)
-    }
+            fn is_handshaking(&self) -> bool {
+                rustls::CommonState::is_handshaking(self)
+            }
 
-    fn kind(&self) -> Option<HandshakeKind> {
-        self.handshake_kind()
-    }
+            fn kind(&self) -> Option<HandshakeKind> {
+                self.handshake_kind()
+            }
+        }
+    };
 }
 
-impl Tls for UnbufferedServerConnection {
-    type Data = ServerConnectionData;
-
-    fn process<'c, 'i>(
-        &'c mut self,
-        incoming: &'i mut [u8],
-    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        self.process_tls_records(incoming)
-    }
-
-    fn suite(&self) -> Option<rustls::SupportedCipherSuite> {
-        self.negotiated_cipher_suite()
-    }
-
-    fn is_handshaking(&self) -> bool {
-        rustls::CommonState::is_handshaking(self)
-    }
-
-    fn kind(&self) -> Option<HandshakeKind> {
-        self.handshake_kind()
-    }
-}
+tls!(UnbufferedClientConnection, ClientConnectionData);
+tls!(UnbufferedServerConnection, ServerConnectionData);
 
 /// What a thread needs to serve one connection after the other.
 pub(in crate::bench) struct Buffers {

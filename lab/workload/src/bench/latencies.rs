@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::Failure;
+
 /// Durations of single operations.
 #[derive(Debug, Default, Clone)]
 pub struct Latencies {
@@ -26,6 +28,25 @@ impl Latencies {
     /// Adds everything in `other`.
     pub fn merge(&mut self, other: Self) {
         self.nanoseconds.extend(other.nanoseconds);
+    }
+
+    /// What so many threads record that all do the same.
+    ///
+    /// # Errors
+    ///
+    /// That of the first thread that has one.
+    pub fn of_threads(
+        threads: usize,
+        lane: impl Fn() -> Result<Self, Failure> + Sync,
+    ) -> Result<Self, Failure> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&lane)).collect();
+            let mut all = Self::default();
+            for thread in threads {
+                all.merge(thread.join().map_err(|_| "a thread panicked")??);
+            }
+            Ok(all)
+        })
     }
 
     /// How many operations were recorded.

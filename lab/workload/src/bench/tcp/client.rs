@@ -165,15 +165,7 @@ impl<P: Protocol> Client for TcpClient<P> {
         if concurrency == 1 {
             return dialer.handshakes(&mut self.lane, more);
         }
-        std::thread::scope(|scope| {
-            let lane = || dialer.handshakes(&mut Lane::default(), more);
-            let threads: Vec<_> = (0..concurrency).map(|_| scope.spawn(lane)).collect();
-            let mut all = Latencies::default();
-            for thread in threads {
-                all.merge(thread.join().map_err(|_| "a thread panicked")??);
-            }
-            Ok(all)
-        })
+        Latencies::of_threads(concurrency, || dialer.handshakes(&mut Lane::default(), more))
     }
 
     fn first_byte_while(
