@@ -24,6 +24,7 @@ mod get;
 mod heap;
 #[cfg(target_os = "linux")]
 mod heritage;
+mod html;
 #[cfg(target_os = "linux")]
 mod keyd;
 #[cfg(target_os = "linux")]

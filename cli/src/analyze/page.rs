@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::connection::{Connection, Half};
 use super::log::{Log, MAX_CONNECTIONS};
 use super::plots::plots;
+use crate::html::escape;
 use crate::units::{Bytes, Time};
 
 const STYLE: &str = include_str!("page.css");
@@ -184,23 +185,4 @@ fn parameters(connection: &Connection, out: &mut String) {
         );
     }
     out.push_str("</tbody></table></div></details>\n");
-}
-
-/// Text of a file as text of the page: markup is not markup, and control characters, with those that turn the
-/// direction of writing, are seen.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
-            other if other.is_control() => out.push('\u{fffd}'),
-            other => out.push(other),
-        }
-    }
-    out
 }

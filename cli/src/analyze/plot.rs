@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::page::escape;
 use super::scale::{Quantity, Ticks};
 use super::series::Point;
+use crate::html::escape;
 
 /// The size of the drawing; the page stretches it.
 const WIDTH: f64 = 1000.0;

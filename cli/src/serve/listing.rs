@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use quicket_files::Entry;
 
+use crate::html::escape;
 use crate::units::Bytes;
 
 /// Everything but RFC 3986's unreserved characters.
@@ -37,20 +38,6 @@ pub(crate) fn page(path: &str, entries: &[Entry]) -> String {
     page
 }
 
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            other => out.push(other),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +48,11 @@ mod tests {
         let page = page("/%3Cb%3E/", &[entry]);
         assert!(!page.contains("<script>") && !page.contains("<b>"), "{page}");
         assert!(page.contains("href=\"./%3Cscript%3E%22\""), "{page}");
+        // Nor can they be shown as others: here, as "exe.txt" backwards.
+        let name = "a'\u{202e}txt.exe\u{7}";
+        let entry = Entry { name: name.into(), is_dir: false, len: 0 };
+        let other = self::page("/", &[entry]);
+        assert!(other.contains(">a&#39;\u{fffd}txt.exe\u{fffd}</a>"), "{other}");
         assert!(page.contains("1.5 kB") && page.contains("href=\"../\""), "{page}");
     }
 }

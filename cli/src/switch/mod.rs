@@ -7,13 +7,13 @@ mod packets;
 mod reload;
 mod report;
 mod secrets;
+mod told;
 mod traffic;
 
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -23,13 +23,14 @@ use quicket_switch::daemon::{Daemon, IDLE, Listener, Store, Tools};
 use quicket_switch::rendezvous;
 use quicket_switch::rule::{MAX_RULE, Rule};
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use crate::args::{Switch, SwitchCommand, SwitchStatus, server_id};
 use crate::exit::{Failure, Kind};
 use crate::out::tell;
 use crate::secrets::Source;
 use reload::Files;
+use told::{until_told, watch};
 
 /// Where a switch without flags has the secrets of the site ...
 const SECRETS_VARIABLE: &str = "QUICKET_SWITCH_SECRETS";
@@ -198,35 +199,16 @@ fn switch(args: &Switch) -> Result<(), Failure> {
             daemon
         }
     };
-    let (stop, stopped) = UnixStream::pair().map_err(cannot)?;
-    let runtime = crate::one_thread()?;
-    let ended = runtime.block_on(async {
-        let watch = |kind| {
-            signal(kind).map_err(|error| Failure::environment("cannot watch for signals", error))
-        };
-        let (mut terminate, mut interrupt) =
-            (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    crate::one_thread()?.block_on(async {
         let state = format!("switch {name}");
         let hangup = watch(SignalKind::hangup())?;
-        let mut watched = std::pin::pin!(files.watch(hangup, &state));
-        tell!("{}", background::ready(&name));
-        crate::notify::ready(&state);
-        let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
-        tokio::select! {
-            ended = &mut work => return Ok(ended),
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = &mut watched => {}
-        }
-        crate::notify::stopping("told to stop");
-        // The other end becomes readable.
-        drop(stop);
-        Ok(work.await)
-    });
-    match ended? {
-        Ok(ended) => ended.map_err(cannot),
-        Err(error) => Err(cannot(io::Error::other(error))),
-    }
+        let begun = || {
+            tell!("{}", background::ready(&name));
+            crate::notify::ready(&state);
+        };
+        let work = move |stopped: BorrowedFd<'_>| daemon.run(stopped);
+        until_told(work, begun, files.watch(hangup, &state)).await?.map_err(cannot)
+    })
 }
 
 /// The socket on which programs find the switch: the service manager's, or one of this name. And those of addresses

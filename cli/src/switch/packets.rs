@@ -1,15 +1,13 @@
 //! `quicket switch packets`: ports for stacks of several programs.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use quicket_packets::daemon::Daemon;
 use quicket_packets::{Counters, REASONS};
 use quicket_switch::rendezvous;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::told::until_told;
 use super::traffic::some;
 use crate::args::SwitchPackets;
 use crate::exit::{Failure, Kind};
@@ -28,28 +26,13 @@ pub(super) fn run(args: &SwitchPackets) -> Result<(), Failure> {
         ),
         _ => Failure::environment(format!("cannot listen at {}", path.display()), error),
     })?;
-    let (stop, stopped) = UnixStream::pair().map_err(cannot)?;
-    let ended = crate::one_thread()?.block_on(async {
-        let watch = |kind| {
-            signal(kind).map_err(|error| Failure::environment("cannot watch for signals", error))
-        };
-        let (mut terminate, mut interrupt) =
-            (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    let begun = || {
         let state = format!("switch for packets {}", path.display());
         tell!("quicket: {state} is ready");
         crate::notify::ready(&state);
-        let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
-        tokio::select! {
-            ended = &mut work => return Ok(ended),
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        crate::notify::stopping("told to stop");
-        // The other end becomes readable.
-        drop(stop);
-        Ok(work.await)
-    });
-    let counters = ended?.map_err(|error| cannot(io::Error::other(error)))?.map_err(cannot)?;
+    };
+    let work = until_told(move |stopped| daemon.run(stopped), begun, std::future::pending());
+    let counters = crate::one_thread()?.block_on(work)?.map_err(cannot)?;
     tell!("quicket: {}", told(&counters));
     Ok(())
 }
