@@ -26,7 +26,7 @@ use std::io::{self, ErrorKind};
 use std::task::Poll;
 use std::time::Duration;
 
-use driving::{Driving, Step};
+use driving::Driving;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
 use state::{Core, Fault, Ring};
