@@ -2,7 +2,6 @@
 
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use smoltcp::iface::{
@@ -17,6 +16,7 @@ use crate::initial::InitialWindow;
 use crate::out::Out;
 use crate::screen::{Numbers, Verdict, counts_beside_window, judge};
 use crate::segment::{Ends, Header, Reply, Segment};
+use crate::sync::{Arc, Condvar};
 use crate::watch::Watched;
 
 /// How long data waits for its acknowledgment until a connection is given up.
@@ -98,6 +98,8 @@ pub(crate) struct Connection {
     /// Threads that sleep on that until there is something to read, or room to write.
     pub(crate) readers: u32,
     pub(crate) writers: u32,
+    /// They have been woken since the last one fell asleep.
+    pub(crate) is_told: bool,
     /// Who is told that there is something to read, or room to write.
     pub(crate) watched: Option<Watched>,
     /// Room to write is worth telling: there was none, or the connection is new.
@@ -155,6 +157,7 @@ impl Connection {
             changed: Arc::default(),
             readers: 0,
             writers: 0,
+            is_told: false,
             watched: None,
             wants_room: true,
             initial: Some(InitialWindow::new()),

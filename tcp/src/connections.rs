@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use smoltcp::socket::tcp::State;
@@ -15,6 +14,7 @@ use crate::listening::Listening;
 use crate::out::Out;
 use crate::owned::Owned;
 use crate::segment::{Ends, Reply, Segment};
+use crate::sync::{Arc, Condvar};
 use crate::time_wait::{TimeWait, Verdict};
 use crate::timers::Timers;
 use crate::watch::{Ring, Watched};
@@ -315,6 +315,16 @@ impl Connections {
         Some(id)
     }
 
+    /// Who is awake has accepted one: another one need not be woken for it.
+    pub(crate) fn call_off(&mut self, local: SocketAddr) {
+        let Some(listening) = self.listening.get_mut(&local) else { return };
+        let is_its = |wake: &Wake| matches!(wake, Wake::One(other) if Arc::ptr_eq(other, &listening.changed));
+        if let Some(at) = self.woken.iter().position(is_its) {
+            self.woken.remove(at);
+            listening.call_off();
+        }
+    }
+
     /// A stream has gone: what was written still leaves.
     pub(crate) fn release(&mut self, id: Id, out: &mut Out, now: Instant) {
         let resets = self.get(id).is_ok_and(|connection| connection.settings.resets);
@@ -393,9 +403,7 @@ impl Connections {
                 connection.deadline = None;
                 if let Some(listening) = self.listening.get_mut(&ends.local) {
                     listening.establish(turn);
-                    if listening.waiters > 0 {
-                        self.woken.push(Wake::One(Arc::clone(&listening.changed)));
-                    }
+                    self.woken.extend(listening.call());
                     self.woken.extend(listening.watched.iter().filter_map(Watched::note));
                 }
             }
@@ -439,7 +447,7 @@ impl Connections {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
         let reads = connection.readers > 0 && connection.is_readable();
         let writes = connection.writers > 0 && connection.is_writable();
-        if reads || writes {
+        if (reads || writes) && !std::mem::replace(&mut connection.is_told, true) {
             self.woken.push(Wake::All(Arc::clone(&connection.changed)));
         }
         let has_room = connection.wants_room && connection.is_writable();

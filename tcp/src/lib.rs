@@ -1,6 +1,7 @@
 //! TCP in user space over a port of the switch for packets, with calls like those of `std::net`.
 //!
-//! A [`Stack`] is one port and one thread. [`TcpListener`] and [`TcpStream`] are what those of `std::net` are, but that they
+//! A [`Stack`] is one port and one thread, which goes on where no caller waits; one that does takes frames off the port itself.
+//! [`TcpListener`] and [`TcpStream`] are what those of `std::net` are, but that they
 //! are of a stack. TCP itself is [smoltcp]'s; what stands in front of it is ours, as it would search all sockets for each
 //! segment, keep a socket for each connection in TIME-WAIT, and has no queue of connections to accept. `docs/tcp.md` has the way of a
 //! segment, and what is not there.
@@ -24,9 +25,11 @@
 //!
 //! [smoltcp]: https://docs.rs/smoltcp
 
+mod bed;
 mod connection;
 mod connections;
 mod device;
+mod driving;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod initial;
@@ -36,11 +39,13 @@ mod listening;
 mod out;
 mod owned;
 mod screen;
+mod seat;
 mod segment;
 mod shared;
 mod stack;
 mod state;
 mod stream;
+mod sync;
 mod time_wait;
 mod timers;
 mod watch;

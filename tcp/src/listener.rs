@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use crate::driving::Step;
 use crate::shared::Handle;
 use crate::stack::Stack;
 use crate::stream::TcpStream;
@@ -72,8 +73,12 @@ impl TcpListener {
             },
             |core, step| {
                 let listening = core.connections.listening(local).ok_or_else(listens)?;
-                listening.waiters = listening.waiters.saturating_add_signed(step);
-                Ok(Arc::clone(&listening.changed))
+                listening.step(step);
+                let changed = Arc::clone(&listening.changed);
+                if step == Step::Serves {
+                    core.connections.call_off(local);
+                }
+                Ok(changed)
             },
         )?;
         let stream = TcpStream::new(Arc::clone(&self.handle), id)?;

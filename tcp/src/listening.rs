@@ -1,9 +1,10 @@
 //! Who listens: connections on their way to being accepted, and their bounds.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar};
 
-use crate::connections::Id;
+use crate::connections::{Id, Wake};
+use crate::driving::Step;
+use crate::sync::{Arc, Condvar};
 use crate::watch::Watched;
 
 /// Connections of a listener whose handshake is not complete. Beyond that, the oldest makes room: so a flood of SYNs from
@@ -21,7 +22,9 @@ pub(crate) struct Listening {
     turns: u64,
     pub(crate) changed: Arc<Condvar>,
     /// Threads that sleep on that.
-    pub(crate) waiters: u32,
+    waiters: u32,
+    /// Those of them that have been called, and have not come yet.
+    called: u32,
     /// Who is told that one can be accepted.
     pub(crate) watched: Option<Watched>,
 }
@@ -35,6 +38,7 @@ impl Listening {
             turns: 0,
             changed: Arc::default(),
             waiters: 0,
+            called: 0,
             watched: None,
         }
     }
@@ -67,6 +71,31 @@ impl Listening {
     /// The handshake is complete.
     pub(crate) fn establish(&mut self, turn: u64) {
         self.queue.extend(self.half_open.remove(&turn));
+    }
+
+    /// Says who is to be woken for another connection, if one sleeps that has not been called.
+    pub(crate) fn call(&mut self) -> Option<Wake> {
+        let calls = self.called < self.waiters;
+        self.called += u32::from(calls);
+        calls.then(|| Wake::One(Arc::clone(&self.changed)))
+    }
+
+    /// A call is not made, as somebody else has come for it; or somebody has come.
+    pub(crate) const fn call_off(&mut self) {
+        self.called = self.called.saturating_sub(1);
+    }
+
+    /// Counts who sleeps.
+    pub(crate) const fn step(&mut self, step: Step) {
+        match step {
+            Step::Sleeps => self.waiters += 1,
+            Step::Wakes => {
+                self.waiters = self.waiters.saturating_sub(1);
+                self.call_off();
+            }
+            // Whoever sleeps at the bell takes all connections there.
+            Step::Leads | Step::Follows | Step::Serves => {}
+        }
     }
 
     pub(crate) fn accept(&mut self) -> Option<Id> {

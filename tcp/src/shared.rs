@@ -2,37 +2,25 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quicket_packets::client::Registrar;
 use quicket_packets::{Bell, Tuple};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::connections::Wake;
+use crate::driving::{Driving, Step};
 use crate::segment::Ends;
 use crate::state::Core;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 const TCP: u8 = 6;
-/// How soon it is looked again whether addresses can be given back.
-const SURPLUS_TIME: Duration = Duration::from_millis(1);
-/// How long the thread goes on after its last handle has gone, so that what was written still leaves.
-const LINGER: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    core: Mutex<Core>,
+    pub(crate) driving: Driving,
     /// Asked before the core is locked, never after. Whoever waits for its answer has it; the thread does not wait, for either.
     registrar: Mutex<Registrar>,
-    bell: Bell,
-    /// Readable when the thread is to wake up (eventfd).
-    interrupt: OwnedFd,
-    /// All connections are over: who waits for that.
-    pub(crate) finished: Condvar,
 }
 
 /// What keeps a stack going: its handles, listeners and streams have it.
@@ -42,95 +30,40 @@ pub(crate) struct Handle(pub(crate) Arc<Shared>);
 impl Drop for Handle {
     fn drop(&mut self) {
         self.0.act(|core| core.abandoned = Some(core.now()));
-        self.0.interrupt();
+        self.0.driving.rouse();
     }
 }
 
 impl Shared {
     pub(crate) fn new(core: Core, registrar: Registrar, bell: Bell) -> io::Result<Self> {
-        use rustix::event::{EventfdFlags, eventfd};
-        Ok(Self {
-            core: Mutex::new(core),
-            registrar: Mutex::new(registrar),
-            bell,
-            interrupt: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            finished: Condvar::new(),
-        })
+        Ok(Self { driving: Driving::new(core, bell)?, registrar: Mutex::new(registrar) })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.driving.lock()
     }
 
     fn registrar(&self) -> MutexGuard<'_, Registrar> {
         self.registrar.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the core, and what comes of it: sends, wakes.
+    /// As [`Driving::act`].
     pub(crate) fn act<T>(&self, what: impl FnOnce(&mut Core) -> T) -> T {
-        let mut core = self.lock();
-        let result = what(&mut core);
-        self.leave(core);
-        result
+        self.driving.act(what)
     }
 
-    /// Unlocks the core, and then rings and wakes.
-    fn leave(&self, mut core: MutexGuard<'_, Core>) {
-        let must_ring = core.out.flush();
-        let must_interrupt = core.must_interrupt();
-        let woken = std::mem::take(&mut core.connections.woken);
-        let is_finished = core.connections.is_empty();
-        drop(core);
-        if must_ring {
-            // Of a switch that has gone, the thread hears.
-            let _ = self.bell.ring();
-        }
-        if must_interrupt {
-            self.interrupt();
-        }
-        woken.into_iter().for_each(Wake::wake);
-        if is_finished {
-            self.finished.notify_all();
-        }
-    }
-
-    fn interrupt(&self) {
-        // It fails where it is full, and then the thread wakes up anyway.
-        let _ = rustix::io::write(&self.interrupt, &1_u64.to_ne_bytes());
-    }
-
-    /// Tries something until it is done, and sleeps in between, for some time at most. `sleeper` says on what, and counts who
-    /// sleeps there: with 1 before it, and with -1 after it.
+    /// As [`Driving::block`].
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the time is over.
+    /// As there.
     pub(crate) fn block<T>(
         &self,
         time: Option<Duration>,
-        mut attempt: impl FnMut(&mut Core) -> Poll<io::Result<T>>,
-        mut sleeper: impl FnMut(&mut Core, i32) -> io::Result<Arc<Condvar>>,
+        attempt: impl FnMut(&mut Core) -> Poll<io::Result<T>>,
+        sleeper: impl FnMut(&mut Core, Step) -> io::Result<Arc<Condvar>>,
     ) -> io::Result<T> {
-        let until = time.and_then(|time| Instant::now().checked_add(time));
-        let mut core = self.lock();
-        loop {
-            if let Poll::Ready(result) = attempt(&mut core) {
-                self.leave(core);
-                return result;
-            }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return Err(ErrorKind::WouldBlock.into());
-            }
-            let changed = sleeper(&mut core, 1)?;
-            core = match left {
-                Some(left) => {
-                    changed.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => changed.wait(core).unwrap_or_else(PoisonError::into_inner),
-            };
-            sleeper(&mut core, -1)?;
-        }
+        self.driving.block(time, attempt, sleeper)
     }
 
     /// Registers an address to listen at.
@@ -216,81 +149,12 @@ impl Shared {
 
     /// What the stack's thread does.
     pub(crate) fn drive(&self) {
-        // Without this thread, nobody who waits would be woken.
-        let _end = End(self);
-        loop {
-            let mut core = self.lock();
-            let has_more = core.turn();
-            let is_finished = core.connections.is_empty();
-            if is_finished {
-                self.finished.notify_all();
-            }
-            if let Some(since) = core.abandoned
-                && (is_finished || core.now() > since + LINGER)
-            {
-                let now = core.now();
-                let Core { connections, out, .. } = &mut *core;
-                connections.abort_all(out, now);
-                self.leave(core);
-                return;
-            }
-            if core.is_over() {
-                self.leave(core);
-                return;
-            }
-            let has_surplus = core.connections.owned.has_surplus();
-            // Published before the switch is told that this side sleeps, so that an answer wakes it.
-            let must_ring = core.out.flush();
-            let sleep = if has_more { None } else { core.fall_asleep() };
-            let woken = std::mem::take(&mut core.connections.woken);
-            drop(core);
-            if must_ring {
-                let _ = self.bell.ring();
-            }
-            woken.into_iter().for_each(Wake::wake);
+        self.driving.drive(|| {
             // Who registers something meanwhile does that, too.
-            if has_surplus && let Ok(mut registrar) = self.registrar.try_lock() {
+            if let Ok(mut registrar) = self.registrar.try_lock() {
                 self.start_giving_back(&mut registrar);
             }
-            if let Some(time) = sleep {
-                // What is not given back yet is so soon.
-                let most = has_surplus.then_some(SURPLUS_TIME);
-                self.sleep(time.into_iter().chain(most).min());
-            }
-            let is_gone = self.bell.hush().is_err();
-            let mut core = self.lock();
-            core.wake();
-            if is_gone {
-                core.fail(ErrorKind::ConnectionReset);
-            }
-        }
-    }
-
-    /// Sleeps until the bell rings, or somebody interrupts, or the time is over.
-    fn sleep(&self, time: Option<Duration>) {
-        let time = time.map(|time| Timespec {
-            tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: time.subsec_nanos().into(),
         });
-        let bell = self.bell.as_fd();
-        let mut both =
-            [PollFd::new(&bell, PollFlags::IN), PollFd::new(&self.interrupt, PollFlags::IN)];
-        match poll(&mut both, time.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => log::warn!("the thread of a TCP stack cannot sleep: {error}"),
-        }
-        let _ = rustix::io::read(&self.interrupt, &mut [0; 8]);
-    }
-}
-
-/// Ends the stack if its thread panics.
-struct End<'a>(&'a Shared);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.act(|core| core.fail(ErrorKind::Other));
-        }
     }
 }
 

@@ -67,7 +67,8 @@ impl Options {
 
 /// TCP over a port of its own at the switch for packets.
 ///
-/// A thread drives it (`quicket-tcp`). It goes on until this, its clones, and all listeners and streams are gone, and then
+/// Callers that wait drive it, and a thread where there are none (`quicket-tcp`). It goes on until this, its
+/// clones, and all listeners and streams are gone, and then
 /// until what was written is acknowledged, for a minute at most.
 #[derive(Clone, Debug)]
 pub struct Stack {
@@ -126,7 +127,7 @@ impl Stack {
             if left.is_zero() {
                 return false;
             }
-            let waited = shared.finished.wait_timeout(core, left);
+            let waited = shared.driving.finished.wait_timeout(core, left);
             core = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true

@@ -1,4 +1,4 @@
-//! What the stack's thread and its callers share: the ends of the port, and the connections.
+//! What the stack's thread and its callers share: the ends of the port, the connections, and who takes frames.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -7,12 +7,18 @@ use std::time::Duration;
 use quicket_packets::Receiver;
 use smoltcp::time::Instant;
 
-use crate::connections::{Connections, Sizes};
+pub(crate) use quicket_packets::Bell;
+
+use crate::connections::{Connections, Sizes, Wake};
 use crate::out::Out;
+use crate::seat::{Seat, Shift};
 use crate::segment::Segment;
+use crate::sync::{Arc, Condvar};
 
 /// How long the system's answer is believed from which address it would send.
 const SOURCE_TIME: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(1);
+/// How long the thread goes on after its last handle has gone, so that what was written still leaves.
+const LINGER: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
 /// Frames that are taken at once.
 const BATCH: u32 = 64;
 
@@ -21,7 +27,11 @@ pub(crate) struct Core {
     receiver: Receiver,
     pub(crate) out: Out,
     pub(crate) connections: Connections,
-    /// Until when the thread sleeps, if it does: without end, if there is no time.
+    /// Who takes frames.
+    pub(crate) seat: Seat,
+    /// What a caller waits for that has the seat, and sleeps at the bell.
+    pub(crate) leader: Option<Arc<Condvar>>,
+    /// Until when whoever takes frames sleeps at the bell, if he does: without end, if there is no time.
     sleep: Option<Option<Instant>>,
     /// Why the stack is over.
     failure: Option<ErrorKind>,
@@ -38,6 +48,8 @@ impl Core {
             receiver,
             out,
             connections: Connections::new(sizes),
+            seat: Seat::new(),
+            leader: None,
             sleep: None,
             failure: None,
             source: None,
@@ -120,7 +132,74 @@ impl Core {
         }
     }
 
-    /// The thread is going to sleep, until it is rung or for the time that this returns; none if there is something to do.
+    /// Whether frames have come that nobody has taken.
+    pub(crate) fn has_frames(&mut self) -> bool {
+        self.receiver.ready().is_ok_and(|ready| ready > 0)
+    }
+
+    /// Publishes what was written. Returns whether the switch's bell is to be rung.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.out.flush()
+    }
+
+    /// Those that are to be woken once nothing is locked.
+    pub(crate) fn take_woken(&mut self) -> Vec<Wake> {
+        std::mem::take(&mut self.connections.woken)
+    }
+
+    /// Whether all connections are over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Whether there are addresses to be given back.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.connections.owned.has_surplus()
+    }
+
+    fn micros(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// A caller takes the seat, if it may.
+    pub(crate) fn take_seat(&mut self) -> bool {
+        let now = self.micros();
+        !self.is_over() && self.seat.take(now)
+    }
+
+    /// It leaves it. Returns whether the thread is to be roused.
+    pub(crate) fn leave_seat(&mut self) -> bool {
+        let now = self.micros();
+        self.seat.leave(now)
+    }
+
+    /// What the thread does next.
+    pub(crate) fn shift(&mut self) -> Shift {
+        if self.abandoned.is_some() || self.is_over() {
+            self.seat.claim();
+            return Shift::Lead;
+        }
+        let (now, is_late) = (self.micros(), self.has_frames());
+        self.seat.shift(now, is_late)
+    }
+
+    /// Whether the thread ends, after its last turn: the stack is over, or nobody has it and nothing is left to be done.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let Some(since) = self.abandoned else { return self.is_over() };
+        let now = self.now();
+        let has_ended = self.connections.is_empty() || now > since + LINGER;
+        if has_ended {
+            self.connections.abort_all(&mut self.out, now);
+        }
+        has_ended || self.is_over()
+    }
+
+    /// Whether somebody sleeps at the bell.
+    pub(crate) const fn is_asleep(&self) -> bool {
+        self.sleep.is_some()
+    }
+
+    /// Somebody is going to sleep at the bell, until it is rung or for the time that this returns; none if there is something to do.
     /// What was written is to be published before.
     pub(crate) fn fall_asleep(&mut self) -> Option<Option<Duration>> {
         match self.receiver.sleep() {
@@ -146,20 +225,37 @@ impl Core {
         self.out.wake();
     }
 
-    /// Whether the thread sleeps for too long by now. It is told once.
-    pub(crate) fn must_interrupt(&mut self) -> bool {
+    /// Who is to be interrupted, the thread or the caller at the bell: whoever sleeps for too long by now, or waits for what has
+    /// happened. Each is told once.
+    pub(crate) fn must_interrupt(&mut self) -> (bool, bool) {
+        let is_threads = self.seat.is_threads();
+        let must = self.is_too_long() || (is_threads && self.sleep.is_some() && self.has_surplus());
+        let is_leaders = self.leader.as_ref().is_some_and(|leader| {
+            let is_own = |wake: &Wake| match wake {
+                Wake::One(other) | Wake::All(other) => Arc::ptr_eq(other, leader),
+                Wake::Watch(_) => false,
+            };
+            self.connections.woken.iter().any(is_own)
+        });
+        if must || is_leaders {
+            self.sleep = None;
+        }
+        let rouses = self.must_rouse();
+        ((must && is_threads) || rouses, (must && !is_threads) || is_leaders)
+    }
+
+    /// Whether the thread, which sleeps without end, is to give back addresses.
+    pub(crate) fn must_rouse(&self) -> bool {
+        self.seat.is_thread_asleep() && self.has_surplus()
+    }
+
+    fn is_too_long(&self) -> bool {
         let Some(until) = self.sleep else { return false };
-        let next = self.connections.next_timer();
-        let is_earlier = match (next, until) {
+        let is_earlier = match (self.connections.next_timer(), until) {
             (Some(next), Some(until)) => next < until,
             (next, until) => next.is_some() && until.is_none(),
         };
-        let must =
-            is_earlier || self.connections.is_starved() || self.connections.owned.has_surplus();
-        if must {
-            self.sleep = None;
-        }
-        must
+        is_earlier || self.connections.is_starved()
     }
 
     pub(crate) const fn is_over(&self) -> bool {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::connection::Connection;
 use crate::connections::Id;
+use crate::driving::Step;
 use crate::segment::Ends;
 use crate::shared::Handle;
 use crate::stack::Stack;
@@ -301,7 +302,14 @@ impl TcpStream {
                     Side::Reading => &mut connection.readers,
                     Side::Writing => &mut connection.writers,
                 };
-                *waiters = waiters.saturating_add_signed(step);
+                match step {
+                    Step::Sleeps | Step::Leads => {
+                        *waiters += 1;
+                        connection.is_told = false;
+                    }
+                    Step::Wakes | Step::Follows => *waiters = waiters.saturating_sub(1),
+                    Step::Serves => {}
+                }
                 Ok(Arc::clone(&connection.changed))
             },
         )

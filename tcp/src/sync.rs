@@ -1,0 +1,3 @@
+//! What threads share things by. Tests have a scheduler choose who goes on.
+
+pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
