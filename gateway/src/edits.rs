@@ -35,10 +35,13 @@ pub(crate) fn may_change(name: &HeaderName) -> bool {
 impl Edits {
     /// For the fields of a request: a client has none that stands for one which is removed or set.
     pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap) {
-        let set = self.set.iter().map(|(name, _)| name);
-        remove_look_alikes(headers, |meant| {
-            self.remove.iter().chain(set.clone()).any(|name| name == meant)
-        });
+        // Mostly there is nothing of it, and each name would be gone over.
+        if !(self.remove.is_empty() && self.set.is_empty()) {
+            let set = self.set.iter().map(|(name, _)| name);
+            remove_look_alikes(headers, |meant| {
+                self.remove.iter().chain(set.clone()).any(|name| name == meant)
+            });
+        }
         self.apply(headers);
     }
 

@@ -23,6 +23,7 @@
 mod acme;
 mod action;
 mod bind;
+mod boxed;
 pub mod capture;
 mod carry;
 pub mod clients;

@@ -156,14 +156,13 @@ impl<B: Buf> quic::Connection<B> for Connection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Self::BidiStream, ConnectionErrorIncoming>> {
-        let connection = &self.opener.connection;
         let stream = ready!(self.acceptor.poll_bi(cx)).map_err(error::accept)?;
         let transfer = Transfer::new(stream.is_early_data(), self.sections.clone());
         let stream = BidiStream::accepted(stream, &self.requests, Arc::clone(&transfer));
         Poll::Ready(Ok(match &self.guard {
             Some(guard) => {
                 let frames = RequestFrames::new(guard.max_section).known_to(transfer);
-                stream.guarded(connection.clone(), frames)
+                stream.guarded(frames)
             }
             None => stream,
         }))
@@ -256,7 +255,7 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
             match self.max_section {
                 Some(max_section) => {
                     let frames = RequestFrames::of_response(max_section);
-                    opened.guarded(self.connection.clone(), frames)
+                    opened.guarded(frames)
                 }
                 None => opened,
             }

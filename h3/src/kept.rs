@@ -7,14 +7,20 @@ use std::fmt;
 /// How many hashes are known of what was wanted once, and not again.
 const SEEN: usize = 32;
 
-/// Things by their hashes: those that were wanted again, until newer ones take the room of what was not wanted since. Different
+/// An entry is in use while no more things than this were to be kept since it was found. What is wanted less often than
+/// one in [`SEEN`] is not to be kept: entries that are found in turns as long as that stay.
+const PATIENCE: u32 = SEEN as u32;
+
+/// Things by their hashes: those that were wanted again, until newer ones take the room of what is no more in use. Different
 /// things may have the same hash: whoever looks compares the whole.
 pub(crate) struct Kept<T> {
     /// Of what was wanted once, the next one at this place. 0 is none.
     seen: [u64; SEEN],
     next: usize,
     entries: VecDeque<Entry<T>>,
-    /// Of all entries, in bytes.
+    /// How many things were to be kept.
+    asked: u32,
+    /// Of all this, in bytes.
     size: usize,
     max_size: usize,
 }
@@ -22,28 +28,41 @@ pub(crate) struct Kept<T> {
 struct Entry<T> {
     hash: u64,
     size: usize,
-    /// It was found since room was made last.
-    was_found: Cell<bool>,
+    /// How many things were to be kept when it was found last, if it was.
+    found: Cell<Option<u32>>,
     thing: T,
+}
+
+impl<T> Entry<T> {
+    fn is_in_use(&self, asked: u32) -> bool {
+        self.found.get().is_some_and(|found| asked.wrapping_sub(found) <= PATIENCE)
+    }
 }
 
 impl<T> Kept<T> {
     /// What an entry takes beside its own bytes. The list of them may be half empty.
     const OVERHEAD: usize = 2 * size_of::<Entry<T>>();
 
-    /// Room for so many bytes.
+    /// Room for so many bytes, of which this takes some itself.
     pub(crate) fn new(max_size: usize) -> Self {
-        Self { seen: [0; SEEN], next: 0, entries: VecDeque::new(), size: 0, max_size }
+        let (entries, size) = (VecDeque::new(), size_of::<Self>());
+        Self { seen: [0; SEEN], next: 0, entries, asked: 0, size, max_size }
     }
 
-    /// The thing with this hash of which `is_meant` is true.
+    /// The thing with this hash of which `is_meant` is true, which is in use from now on.
     pub(crate) fn find(&self, hash: u64, is_meant: impl Fn(&T) -> bool) -> Option<&T> {
-        let mut entries = self.entries.iter();
-        let found = entries.find(|entry| entry.hash == hash && is_meant(&entry.thing));
-        found.map(|entry| {
-            entry.was_found.set(true);
-            &entry.thing
-        })
+        let entry = self.entry(hash, is_meant)?;
+        entry.found.set(Some(self.asked));
+        Some(&entry.thing)
+    }
+
+    /// True if there is a thing with this hash of which `is_meant` is true.
+    pub(crate) fn has(&self, hash: u64, is_meant: impl Fn(&T) -> bool) -> bool {
+        self.entry(hash, is_meant).is_some()
+    }
+
+    fn entry(&self, hash: u64, is_meant: impl Fn(&T) -> bool) -> Option<&Entry<T>> {
+        self.entries.iter().find(|entry| entry.hash == hash && is_meant(&entry.thing))
     }
 
     /// True if something with this hash was wanted before, and not long ago.
@@ -58,32 +77,27 @@ impl<T> Kept<T> {
         false
     }
 
-    /// Whether there is room for so many bytes. The oldest make it, but those that were found since this was asked have
-    /// another chance: what is more than there is room for would drive itself out, and nothing would be found.
-    pub(crate) fn make_room(&mut self, size: usize) -> bool {
-        let size = size.saturating_add(Self::OVERHEAD);
-        let Some(most) = self.max_size.checked_sub(size) else { return false };
-        for _ in 0..self.entries.len() {
-            if self.size <= most {
-                break;
-            }
-            let Some(oldest) = self.entries.pop_front() else { break };
-            if oldest.was_found.take() {
-                self.entries.push_back(oldest);
-            } else {
-                self.size -= oldest.size;
-            }
-        }
-        self.size <= most
-    }
-
-    /// Keeps a thing of so many bytes, if there is room.
+    /// Keeps a thing of so many bytes, if there is room. The oldest make it, but those that are in use stay: what is more than
+    /// there is room for would drive itself out, and nothing would be found. Where that is not enough, all stay.
     pub(crate) fn insert(&mut self, hash: u64, size: usize, thing: T) {
-        if self.make_room(size) {
-            let size = size + Self::OVERHEAD;
-            self.size += size;
-            self.entries.push_back(Entry { hash, size, was_found: Cell::new(false), thing });
+        self.asked = self.asked.wrapping_add(1);
+        let asked = self.asked;
+        let size = size.saturating_add(Self::OVERHEAD);
+        let Some(most) = self.max_size.checked_sub(size) else { return };
+        let in_use = self.entries.iter().filter(|entry| entry.is_in_use(asked));
+        if in_use.map(|entry| entry.size).sum::<usize>() + size_of::<Self>() > most {
+            return;
         }
+        let left = &mut self.size;
+        self.entries.retain(|entry| {
+            let stays = *left <= most || entry.is_in_use(asked);
+            if !stays {
+                *left -= entry.size;
+            }
+            stays
+        });
+        self.size += size;
+        self.entries.push_back(Entry { hash, size, found: Cell::new(None), thing });
     }
 }
 
@@ -122,10 +136,12 @@ mod tests {
         kept.entries.iter().map(|entry| entry.thing).collect()
     }
 
+    const OWN: usize = size_of::<Kept<u64>>();
+    const OVERHEAD: usize = Kept::<u64>::OVERHEAD;
+
     #[test]
     fn the_oldest_make_room_and_what_is_too_large_is_not_kept() {
-        const OVERHEAD: usize = Kept::<u64>::OVERHEAD;
-        let mut kept = Kept::new(3 * (OVERHEAD + 10));
+        let mut kept = Kept::new(OWN + 3 * (OVERHEAD + 10));
         for number in 0..5 {
             kept.insert(number, 10, number);
         }
@@ -134,29 +150,45 @@ mod tests {
         assert_eq!(there(&kept), [5]);
         kept.insert(6, 3 * (OVERHEAD + 10), 6);
         assert_eq!(there(&kept), [5]);
+        kept.insert(7, usize::MAX, 7);
+        assert_eq!(there(&kept), [5]);
     }
 
     #[test]
-    fn what_was_found_stays_while_there_are_others_and_none_of_too_many_drives_out_all() {
-        const OVERHEAD: usize = Kept::<u64>::OVERHEAD;
-        let mut kept = Kept::new(3 * OVERHEAD);
+    fn what_is_in_use_stays_and_none_of_too_many_drives_out_all() {
+        let mut kept = Kept::new(OWN + 3 * OVERHEAD);
         (0..3).for_each(|number| kept.insert(number, 0, number));
         assert!(kept.find(0, |_| true).is_some());
         kept.insert(3, 0, 3);
-        assert_eq!(there(&kept), [2, 0, 3]);
-        // All of them are in use: another one has to wait.
-        for number in [2, 0, 3] {
-            assert!(kept.find(number, |_| true).is_some());
+        assert_eq!(there(&kept), [0, 2, 3]);
+        // More in turns than there is room for: those that are there are found each time.
+        for _ in 0..100 {
+            for number in [0, 2, 3] {
+                assert!(kept.find(number, |_| true).is_some());
+            }
+            (4..7).for_each(|number| kept.insert(number, 0, number));
         }
-        kept.insert(4, 0, 4);
-        assert_eq!(there(&kept), [2, 0, 3]);
-        kept.insert(4, 0, 4);
-        assert_eq!(there(&kept), [0, 3, 4]);
+        assert_eq!(there(&kept), [0, 2, 3]);
+        // They are wanted no more.
+        (0..PATIENCE - 2).for_each(|_| kept.insert(7, 0, 7));
+        assert_eq!(there(&kept), [2, 3, 7]);
+    }
+
+    /// One that is too large for what the others leave takes nothing from them.
+    #[test]
+    fn what_finds_no_room_drives_out_nothing() {
+        let mut kept = Kept::new(OWN + 3 * OVERHEAD);
+        (0..3).for_each(|number| kept.insert(number, 0, number));
+        assert!(kept.find(1, |_| true).is_some());
+        kept.insert(3, 2 * OVERHEAD, 3);
+        assert_eq!(there(&kept), [0, 1, 2]);
+        kept.insert(3, OVERHEAD, 3);
+        assert_eq!(there(&kept), [1, 3]);
     }
 
     #[test]
     fn of_one_hash_the_one_that_is_meant_is_found() {
-        let mut kept = Kept::new(1000);
+        let mut kept = Kept::new(2000);
         kept.insert(1, 0, "a");
         kept.insert(1, 0, "b");
         assert_eq!(kept.find(1, |thing| *thing == "b"), Some(&"b"));

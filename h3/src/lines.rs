@@ -66,7 +66,7 @@ impl Lines {
             if let Some(line) = self.0.find(hash, |line| line.is(bytes[0], bytes[1])) {
                 flush(&mut unknown, &mut written)?;
                 written.extend_from_slice(line.code());
-            } else if self.0.is_wanted_again(hash) && self.0.make_room(most(bytes)) {
+            } else if !value.is_sensitive() && self.0.is_wanted_again(hash) {
                 flush(&mut unknown, &mut written)?;
                 let code = encode(one(name, value))?;
                 written.extend_from_slice(&code);
@@ -79,14 +79,6 @@ impl Lines {
         flush(&mut unknown, &mut written)?;
         Some(written.freeze())
     }
-}
-
-/// How long a line that is kept is at most.
-const fn most([name, value]: [&[u8]; 2]) -> usize {
-    /// Two lengths (RFC 9204, Section 4.5.6).
-    const LENGTHS: usize = 16;
-    // In Huffman's code it may be longer than it is.
-    5 * (name.len() + value.len()) + LENGTHS
 }
 
 fn one(name: &HeaderName, value: &HeaderValue) -> HeaderMap {
@@ -190,6 +182,28 @@ mod tests {
             lines.0.find(hash(bytes), |line| line.is(bytes[0], bytes[1])).is_some()
         });
         assert!(own && cached, "they are kept");
+    }
+
+    fn is_kept(lines: &Lines, name: &str, value: &str) -> bool {
+        let bytes = [name.as_bytes(), value.as_bytes()];
+        lines.0.has(hash(bytes), |line| line.is(bytes[0], bytes[1]))
+    }
+
+    /// A line takes its name and value twice, and what the list of lines adds.
+    #[test]
+    fn long_values_are_kept_and_secret_ones_are_not() {
+        let long = "a long value ".repeat(150);
+        let mut lines = Lines::new();
+        for _ in 0..3 {
+            let mut fields = map(&[("x-short", "b")]);
+            fields.insert("x-long", long.parse().unwrap());
+            let mut secret = HeaderValue::from_static("secret");
+            secret.set_sensitive(true);
+            fields.insert("x-secret", secret);
+            assert_eq!(lines.write(&fields), encode(fields.clone()));
+        }
+        assert!(is_kept(&lines, "x-long", &long) && is_kept(&lines, "x-short", "b"));
+        assert!(!is_kept(&lines, "x-secret", "secret"));
     }
 
     #[test]

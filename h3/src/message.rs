@@ -19,15 +19,20 @@ use crate::{BidiStream, Connection, SendStream, Transfer, WebSocket};
 /// The frame of a CONNECT to `a`: what h3 reads for a request that is known.
 pub(crate) const STAND_IN: &[u8] = &[1, 6, 0, 0, 0xcf, 0x50, 1, b'a'];
 
-/// Room for the header of a frame, in bytes, and for a short body behind it.
-const BESIDE: usize = 1536;
+/// A section without fields, which is no request.
+const NOTHING: &[u8] = &[0, 0];
+
+/// Room for the header of a frame, in bytes.
+const HEADER: usize = 5;
+/// Room for a short body behind a head, and for the header of its frame, in bytes.
+const SHORT_BODY: usize = 1536;
 
 /// Reads a request as [`RequestResolver::resolve_request`] does, and also those that ask for WebSocket. What is known of it
-/// is `transfer`.
+/// is `transfer`, which must be its own.
 ///
 /// # Errors
 ///
-/// Those of h3.
+/// Those of h3. A request that is known to another `transfer` is malformed to this one.
 pub async fn resolve(
     mut resolver: RequestResolver<Connection, Bytes>,
     transfer: &Transfer,
@@ -39,6 +44,10 @@ pub async fn resolve(
     }
     let (mut whole, mut is_websocket) = (None, false);
     let frame = frame.map(|frame| match frame {
+        // The request that it stands for is elsewhere, or there is none: a CONNECT has a port (RFC 9110, Section 7.1).
+        Some(Frame::Headers(section)) if *section == STAND_IN[2..] => {
+            Some(Frame::Headers(Bytes::from_static(NOTHING)))
+        }
         Some(Frame::Headers(section)) => {
             // What is wrong with it is for h3 to find, where nobody has before.
             let protocol = section::request(&section).ok().flatten();
@@ -81,15 +90,16 @@ pub async fn respond(
     stream.send_response(head).await
 }
 
-/// The frame of a section, with these lines behind those that it has.
-pub(crate) fn with_lines(frame: &[u8], lines: &[u8]) -> Option<BytesMut> {
+/// The frame of a section, with these lines behind those that it has; with room for more if it `is_held`.
+pub(crate) fn with_lines(frame: &[u8], lines: &[u8], is_held: bool) -> Option<BytesMut> {
     let (kind, before) = integer(frame)?;
     let (_, length) = integer(frame.get(before..)?)?;
     let section = frame.get(before + length..)?;
     // Four bytes hold 30 bits (RFC 9000, Section 16).
     let length = u32::try_from(section.len() + lines.len()).ok();
     let length = length.filter(|length| kind == HEADERS && *length < 1 << 30)?;
-    let mut written = BytesMut::with_capacity(section.len() + lines.len() + BESIDE);
+    let room = HEADER + if is_held { SHORT_BODY } else { 0 };
+    let mut written = BytesMut::with_capacity(section.len() + lines.len() + room);
     written.put_u8(HEADERS as u8);
     written.put_u32(length | 2 << 30);
     written.put(section);

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use crate::Acceptance;
 use crate::kept::{Kept, hash};
 use crate::lines::Lines;
-use crate::qpack::section::{Path, path};
+use crate::qpack::section::{Path, has_secrets, path};
 
 /// What is kept of requests, in bytes.
 const MAX_HEADS: usize = 16 << 10;
@@ -109,8 +109,9 @@ impl Sections {
         let [before, behind] = path.around(section);
         let hash = hash([before, behind]);
         // Requests that come at once are all read before one of them is kept.
-        let is_known = heads.find(hash, |head| head.is(before, behind)).is_some();
-        if is_known || !heads.is_wanted_again(hash) {
+        let is_known = heads.has(hash, |head| head.is(before, behind));
+        // What is never to be indexed is in no table of QPACK, and not in this one.
+        if is_known || !heads.is_wanted_again(hash) || has_secrets(section) {
             return;
         }
         let Some(head) = Head::of([before, behind], request) else { return };

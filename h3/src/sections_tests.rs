@@ -136,6 +136,18 @@ fn what_comes_once_is_not_kept_and_a_connection_that_is_asked_once_keeps_nothing
     assert!(sections.lines(&fields).is_some());
 }
 
+/// RFC 9204, Section 7.1.3.
+#[test]
+fn what_is_never_to_be_indexed_is_not_kept() {
+    for (authority, is_kept) in [(0x50, true), (0x70, false)] {
+        let sections = sections(1000);
+        let mut whole = section(&line("/a"));
+        whole[4] = authority;
+        (0..4).for_each(|_| sections.keep(&whole, &request("/a")));
+        assert_eq!(sections.find(&whole).is_some(), is_kept, "{authority:#x}");
+    }
+}
+
 #[test]
 fn what_is_kept_is_bounded() {
     let sections = sections(1 << 20);

@@ -168,10 +168,8 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 
     fn send_data<T: Into<WriteBuf<B>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
-        let held = match self.is_held() {
-            true => self.writing.take(),
-            false => None,
-        };
+        let is_held = self.is_held();
+        let held = if is_held { self.writing.take() } else { None };
         if self.writing.is_some() {
             return Err(error::misuse("data was sent while earlier data was not written yet"));
         }
@@ -187,7 +185,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
             }
             (None, Some(lines)) => {
                 let frame = frame.copy_to_bytes(frame.remaining());
-                let written = message::with_lines(&frame, &lines);
+                let written = message::with_lines(&frame, &lines, is_held);
                 let misuse = || error::misuse("a frame that is not of the head of an answer");
                 Some(written.ok_or_else(misuse)?)
             }
@@ -206,6 +204,29 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         if let Some(transfer) = &self.transfer {
             transfer.release();
+        }
+        // What is in one piece goes out with the stream's end.
+        while let Some(Writing::Joined(data)) =
+            self.writing.as_mut().filter(|data| data.has_remaining())
+        {
+            let polled = self.stream.poll_write_last(cx, data);
+            let written = match ready!(polled) {
+                Ok(written) => written,
+                Err(error) => {
+                    self.writing = None;
+                    return Poll::Ready(Err(error::write(error)));
+                }
+            };
+            data.advance(written);
+            let is_all = data.is_empty();
+            if let Some(transfer) = &self.transfer {
+                transfer.count(written);
+            }
+            if is_all {
+                self.writing = None;
+                self.reset_on_drop = false;
+                return Poll::Ready(Ok(()));
+            }
         }
         ready!(self.poll_ready(cx))?;
         self.reset_on_drop = false;
@@ -258,7 +279,6 @@ pub struct RecvStream {
 
 /// What comes from a peer that may be hostile, before h3 sees it.
 struct Guard {
-    connection: quicket::tokio::Connection,
     frames: Frames,
     /// What has been read and not gone over.
     chunk: Bytes,
@@ -282,8 +302,8 @@ impl fmt::Debug for RecvStream {
 }
 
 impl Guard {
-    const fn new(connection: quicket::tokio::Connection, frames: Frames, chunk: Bytes) -> Self {
-        Self { connection, frames, chunk, failed: None }
+    const fn new(frames: Frames, chunk: Bytes) -> Self {
+        Self { frames, chunk, failed: None }
     }
 
     /// The next piece of what has been read.
@@ -325,13 +345,12 @@ impl RecvStream {
     /// A peer's control stream, of which this has come behind its type.
     pub(crate) fn control(
         stream: quicket::tokio::RecvStream,
-        connection: quicket::tokio::Connection,
         frames: Control,
         acceptance: Acceptance,
         rest: Bytes,
     ) -> Self {
         let frames = Frames::Control { frames, acceptance, is_typed: false };
-        let guard = Some(Box::new(Guard::new(connection, frames, rest)));
+        let guard = Some(Box::new(Guard::new(frames, rest)));
         Self { guard, seldom: Some(Seldom::new()), ..Self::new(stream) }
     }
 
@@ -397,7 +416,7 @@ impl RecvStream {
         if let Some(guard) = &mut self.guard {
             guard.failed = Some(violation);
             if violation.scope == Scope::Connection {
-                let connection_error = error::refuse(&guard.connection, violation);
+                let connection_error = error::refuse(&self.stream.connection(), violation);
                 return StreamErrorIncoming::ConnectionErrorIncoming { connection_error };
             }
         }
@@ -481,12 +500,8 @@ impl<B: Buf> BidiStream<B> {
     }
 
     /// The same, where what comes on it is checked.
-    pub(crate) fn guarded(
-        mut self,
-        connection: quicket::tokio::Connection,
-        frames: RequestFrames,
-    ) -> Self {
-        let guard = Guard::new(connection, Frames::Request(frames), Bytes::new());
+    pub(crate) fn guarded(mut self, frames: RequestFrames) -> Self {
+        let guard = Guard::new(Frames::Request(frames), Bytes::new());
         self.recv.guard = Some(Box::new(guard));
         self
     }

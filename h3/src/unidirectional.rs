@@ -46,18 +46,14 @@ impl Unidirectional {
         cx: &mut Context<'_>,
         connection: &tokio::Connection,
     ) -> Poll<Result<RecvStream, ConnectionErrorIncoming>> {
-        match self.poll_checked(cx, connection) {
+        match self.poll_checked(cx) {
             Poll::Ready(Ok(stream)) => Poll::Ready(Ok(stream)),
             Poll::Ready(Err(violation)) => Poll::Ready(Err(error::refuse(connection, violation))),
             Poll::Pending => Poll::Pending,
         }
     }
 
-    fn poll_checked(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &tokio::Connection,
-    ) -> Poll<Result<RecvStream, Violation>> {
+    fn poll_checked(&mut self, cx: &mut Context<'_>) -> Poll<Result<RecvStream, Violation>> {
         let mut control = None;
         let mut at = 0;
         while at < self.untyped.len() {
@@ -68,7 +64,7 @@ impl Unidirectional {
                 Poll::Ready(None) => drop(self.untyped.swap_remove(at)),
                 Poll::Ready(Some(kind)) => {
                     let (stream, rest) = self.untyped.swap_remove(at);
-                    if let Some(stream) = self.take(kind, stream, rest.freeze(), connection)? {
+                    if let Some(stream) = self.take(kind, stream, rest.freeze())? {
                         control = Some(stream);
                     }
                 }
@@ -90,7 +86,6 @@ impl Unidirectional {
         kind: u64,
         mut stream: tokio::RecvStream,
         rest: Bytes,
-        connection: &tokio::Connection,
     ) -> Result<Option<RecvStream>, Violation> {
         let refused = |reason| Violation::connection(Code::H3_STREAM_CREATION_ERROR, reason);
         let is_second = match kind {
@@ -114,8 +109,7 @@ impl Unidirectional {
         match kind {
             CONTROL => {
                 let (frames, acceptance) = (Control::of(self.sender), self.acceptance.clone());
-                let connection = connection.clone();
-                return Ok(Some(RecvStream::control(stream, connection, frames, acceptance, rest)));
+                return Ok(Some(RecvStream::control(stream, frames, acceptance, rest)));
             }
             ENCODER => {
                 self.encoder.insert(Critical::new(stream, Instructions::Encoder)).read(&rest)?

@@ -40,6 +40,17 @@ impl SendHalf {
         self.conn.poll_write(self.id, data, waiter)
     }
 
+    /// Writes, and ends the stream if that was all.
+    pub(crate) fn poll_write_last(
+        &mut self,
+        data: &[u8],
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<usize, WriteError>> {
+        let written = ready!(self.conn.poll_write_last(self.id, data, waiter));
+        self.ended |= written.as_ref().is_ok_and(|written| *written == data.len());
+        Poll::Ready(written)
+    }
+
     pub(crate) fn poll_write_bytes(
         &self,
         data: &mut Bytes,

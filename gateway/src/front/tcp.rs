@@ -14,6 +14,7 @@ use tokio_rustls::server::TlsStream;
 use super::Shared;
 use super::accept::accept_all;
 use crate::acme::Challenges;
+use crate::boxed::boxed;
 use crate::credentials::Credentials;
 use crate::metrics::Metrics;
 use crate::pass::Pass;
@@ -139,8 +140,7 @@ async fn serve(
         let (alt_svc, stay) = (alt_svc.clone(), stay.clone());
         let credentials = credentials.clone();
         let client = Client { address: client, early: None, credentials, alt_svc, stay };
-        // It is large, and moved several times until it runs.
-        Box::pin(async move { proxy::answer(&shared, client, request).await })
+        boxed(|| async move { proxy::answer(&shared, client, request).await })
     };
     let draining = async move { ending.takes_nothing_new().await };
     let ended = hold(stream, &of_connection(&limits), answer, draining).await;

@@ -74,6 +74,8 @@ impl<'a> Text<'a> {
 pub(super) struct Line<'a> {
     pub(super) name: Name<'a>,
     pub(super) value: Text<'a>,
+    /// It is never to be indexed (RFC 9204, Section 4.5.4).
+    pub(super) is_secret: bool,
     /// Where in the section it is.
     pub(super) place: Range<usize>,
 }
@@ -97,29 +99,29 @@ impl<'a> Reader<'a> {
     pub(super) fn next(&mut self) -> Option<Option<Line<'a>>> {
         let begin = self.place();
         let Some(&first) = self.left.first() else { return Some(None) };
-        let (name, value) = match first {
+        let (name, value, is_secret) = match first {
             // RFC 9204, Section 4.5.2: an entry of the static table. 10 in front is the dynamic one's.
             0xc0.. => {
                 let (name, value) = entry(self.integer(6)?)?;
-                (name, Text::plain(value))
+                (name, Text::plain(value), false)
             }
             // Section 4.5.4: the name of such an entry, and a value.
             0x50..=0x5f | 0x70..=0x7f => {
                 let (name, _) = entry(self.integer(4)?)?;
-                (name, self.string(7)?)
+                (name, self.string(7)?, first & 0x20 != 0)
             }
             // Section 4.5.6: both are spelled out.
             0x20..=0x3f => {
                 let name = self.string(3)?.decode()?;
-                (Name::Literal(name), self.string(7)?)
+                (Name::Literal(name), self.string(7)?, first & 0x10 != 0)
             }
             // Of the dynamic table.
             _ => return None,
         };
-        Some(Some(Line { name, value, place: begin..self.place() }))
+        Some(Some(Line { name, value, is_secret, place: begin..self.place() }))
     }
 
-    /// Finds `:path`, if its name is that of the static table. No other line is decoded.
+    /// Finds `:path`, if its name is that of the static table. No other line is decoded, nor is its code looked at.
     pub(super) fn path(mut self) -> Option<(Range<usize>, Text<'a>)> {
         loop {
             let begin = self.place();
@@ -130,11 +132,11 @@ impl<'a> Reader<'a> {
                 }
                 0x50..=0x5f | 0x70..=0x7f => {
                     let (name, _) = entry(self.integer(4)?)?;
-                    (name == Name::Path, self.string(7)?)
+                    (name == Name::Path, self.text(7)?)
                 }
                 0x20..=0x3f => {
-                    self.string(3)?;
-                    self.string(7)?;
+                    self.text(3)?;
+                    self.text(7)?;
                     continue;
                 }
                 _ => return None,
@@ -172,17 +174,23 @@ impl<'a> Reader<'a> {
         Some(first)
     }
 
-    /// The bit above the length says whether it is in Huffman's code (RFC 9204, Section 4.1.2).
+    /// A string whose code is right.
     fn string(&mut self, prefix: u32) -> Option<Text<'a>> {
-        let is_coded = self.left.first()? >> prefix & 1 == 1;
-        let length = self.integer(prefix)?;
-        let (bytes, rest) = self.left.split_at_checked(length)?;
-        self.left = rest;
+        let Text { bytes, is_coded } = self.text(prefix)?;
         // RFC 7541, Section 5.2: padding is shorter than a byte, and the beginning of EOS. h3 takes any bits for padding that are
         // no symbol, and EOS itself.
         if is_coded && !huffman::is_code(bytes) {
             return None;
         }
+        Some(Text { bytes, is_coded })
+    }
+
+    /// The bit above the length says whether it is in Huffman's code (RFC 9204, Section 4.1.2).
+    fn text(&mut self, prefix: u32) -> Option<Text<'a>> {
+        let is_coded = self.left.first()? >> prefix & 1 == 1;
+        let length = self.integer(prefix)?;
+        let (bytes, rest) = self.left.split_at_checked(length)?;
+        self.left = rest;
         Some(Text { bytes, is_coded })
     }
 }

@@ -146,6 +146,19 @@ pub(crate) fn path(section: &[u8]) -> Option<Path<'_>> {
     Some(Path { place, text })
 }
 
+/// True if a line is never to be indexed: its value is a secret that should be in no table (RFC 9204, Section 7.1.3). A section that
+/// cannot be decoded has one, too.
+pub(crate) fn has_secrets(section: &[u8]) -> bool {
+    let Some(mut reader) = Reader::new(section) else { return true };
+    loop {
+        match reader.next() {
+            Some(Some(line)) if !line.is_secret => {}
+            Some(None) => return false,
+            _ => return true,
+        }
+    }
+}
+
 fn for_each<'a>(
     section: &'a [u8],
     mut look: impl FnMut(Line<'a>) -> Result<(), Violation>,
@@ -312,6 +325,29 @@ mod tests {
     fn malformed(lines: &[&[u8]]) {
         let wrong = request(&section(lines)).unwrap_err();
         assert_eq!((wrong.scope, wrong.code), (Scope::Stream, Code::H3_MESSAGE_ERROR), "{lines:?}");
+    }
+
+    /// RFC 9204, Sections 4.5.4 and 4.5.6.
+    #[test]
+    fn lines_that_are_never_to_be_indexed_are_found() {
+        let named = |first: u8| [&[first], &AUTHORITY[1..]].concat();
+        let spelled = |bits: u8| {
+            let mut line = line("cookie", "a");
+            line[0] |= bits;
+            line
+        };
+        for (line, is_secret) in [
+            (ACCEPT.to_vec(), false),
+            (named(0x50), false),
+            (named(0x70), true),
+            (spelled(0), false),
+            (spelled(0x10), true),
+        ] {
+            for lines in [[GET, &line, ACCEPT], [&line, GET, ROOT]] {
+                assert_eq!(has_secrets(&section(&lines)), is_secret, "{lines:?}");
+            }
+        }
+        assert!(has_secrets(&[]) && has_secrets(&section(&[&AUTHORITY[..2]])));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! One connection with what the sockets need to know beside it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -14,7 +13,7 @@ use super::buffers::Buffer;
 use super::held::{Held, HeldGuard};
 use super::network::Follow;
 use super::spent::Spent;
-use super::waiters::Waiters;
+use super::waiters::{Map, Waiters};
 use crate::session::SessionSink;
 
 /// A connection behind its own lock, so that connections do not wait for each other.
@@ -73,7 +72,7 @@ pub(crate) struct Conn {
     pub(crate) accepted: [u64; 2],
     /// How sending streams ended, for those that the application still holds or has yet to
     /// accept.
-    pub(crate) send_ends: HashMap<StreamId, Option<SendEnd>>,
+    pub(crate) send_ends: Map<StreamId, Option<SendEnd>>,
     /// No public value leads here any more.
     pub(super) orphan: bool,
     /// Until when an orphan may go on delivering what was written.
@@ -167,7 +166,7 @@ impl Cell {
             early_rejected: false,
             ended: None,
             accepted: [0; 2],
-            send_ends: HashMap::new(),
+            send_ends: Map::default(),
             orphan: false,
             lingers_until: None,
             sink: None,

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use quicket_engine::time::Time;
 
+use super::held::HeldGuard;
 use super::postpone::Postponed;
 use super::spent::Spent;
 use super::waiter_id::WaiterId;
@@ -49,24 +50,56 @@ impl Core {
         let now = self.clock.now();
         let mut conn = cell.lock();
         let (result, effect) = action(&mut conn, now);
+        self.heed(cell, conn, effect, Some(now));
+        result
+    }
+
+    /// Like [`Core::act_as`], for what happens at no time: the clock is read only if there is something to do now.
+    pub(crate) fn act_untimed<R>(
+        &self,
+        cell: &Arc<Cell>,
+        action: impl FnOnce(&mut Conn) -> (R, Effect),
+    ) -> R {
+        let mut conn = cell.lock();
+        let (result, effect) = action(&mut conn);
+        self.heed(cell, conn, effect, None);
+        result
+    }
+
+    /// Lets a connection act, now or later.
+    fn heed(
+        &self,
+        cell: &Arc<Cell>,
+        mut conn: HeldGuard<'_, Conn>,
+        effect: Effect,
+        now: Option<Time>,
+    ) {
+        match effect {
+            Effect::None => return,
+            Effect::Later(bytes) if conn.postpone_more(bytes) => return,
+            Effect::Later(_) | Effect::Written(_) | Effect::Now => {}
+        }
+        let now = now.unwrap_or_else(|| self.clock.now());
         let verdict = match effect {
-            Effect::None => return result,
+            Effect::None | Effect::Now => Postponed::Refused,
             Effect::Later(bytes) => self.postpone(now, cell, &mut conn, bytes, false),
             Effect::Written(bytes) => self.postpone(now, cell, &mut conn, bytes, true),
-            Effect::Now => Postponed::Refused,
         };
+        if verdict == Postponed::Waits {
+            return;
+        }
         let mut wakes = Wakes::default();
         match verdict {
-            Postponed::Waits => return result,
             Postponed::Full => self.pump_bursts(now, cell, &mut conn, &mut wakes),
-            Postponed::Refused => self.pump(now, cell, &mut conn, &mut wakes),
+            Postponed::Waits | Postponed::Refused => {
+                self.pump(now, cell, &mut conn, &mut wakes);
+            }
         }
         drop(conn);
         wakes.fire();
         if verdict == Postponed::Full || self.is_unheard() {
             self.glance(now);
         }
-        result
     }
 }
 
@@ -157,6 +190,11 @@ impl ConnRef {
     /// Like [`ConnRef::act`]; `action` also says what is to be done about it, and when.
     pub(crate) fn act_as<R>(&self, action: impl FnOnce(&mut Conn, Time) -> (R, Effect)) -> R {
         self.core.act_as(&self.cell, action)
+    }
+
+    /// Like [`ConnRef::act_as`], for what happens at no time.
+    pub(crate) fn act_untimed<R>(&self, action: impl FnOnce(&mut Conn) -> (R, Effect)) -> R {
+        self.core.act_untimed(&self.cell, action)
     }
 
     /// Does now what was left for later.

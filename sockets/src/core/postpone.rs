@@ -78,6 +78,19 @@ impl Entry {
     }
 }
 
+impl Conn {
+    /// Leaves so many bytes more with what waits already, if nobody waits for them and they may.
+    pub(super) fn postpone_more(&mut self, bytes: usize) -> bool {
+        let bytes = self.postponed_bytes + bytes;
+        let waits = self.postponed && self.listed && !self.nodelay && self.unsent.is_none();
+        if !waits || bytes >= POSTPONED {
+            return false;
+        }
+        self.postponed_bytes = bytes;
+        true
+    }
+}
+
 impl Core {
     /// Leaves a connection until the next wait, if that may be. `pressing`: what it has to send is
     /// waited for.

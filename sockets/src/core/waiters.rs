@@ -14,6 +14,11 @@ use super::deferred::Calls;
 use super::parker::{CurrentThread, Parker};
 use super::waiter_id::WaiterId;
 
+/// A map of a connection's streams, or of what is waited for on it. It is looked into several times for each stream. As many streams
+/// as are open at once can be found to have the same hash by who guesses the seed, which a library that is made for this keeps
+/// to itself.
+pub(crate) type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
 /// What can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Interest {
@@ -96,7 +101,7 @@ impl Alarm {
 /// Lists of parties by interest. Most lists have one entry, which needs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    lists: HashMap<Interest, List>,
+    lists: Map<Interest, List>,
 }
 
 #[derive(Debug)]

@@ -60,7 +60,7 @@ impl ConnRef {
         effect: impl FnOnce(&T) -> Effect,
         action: impl FnOnce(&mut Conn) -> Poll<T>,
     ) -> Poll<T> {
-        self.act_as(|conn, _| {
+        self.act_untimed(|conn| {
             let poll = action(conn);
             let effect = match &poll {
                 Poll::Ready(answer) => effect(answer),
@@ -74,6 +74,6 @@ impl ConnRef {
 
     /// Like [`ConnRef::act`], for what may be sent later.
     fn later<T>(&self, action: impl FnOnce(&mut Conn) -> T) -> T {
-        self.act_as(|conn, _| (action(conn), Effect::Later(0)))
+        self.act_untimed(|conn| (action(conn), Effect::Later(0)))
     }
 }

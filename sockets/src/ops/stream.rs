@@ -122,6 +122,15 @@ impl Conn {
         }
     }
 
+    /// What is to be done once so many bytes and the end of a stream were written. Where few streams are open, little is
+    /// likely to follow.
+    fn after_end(&self, bytes: usize) -> Effect {
+        match self.engine.stream_count() {
+            ..=FEW_STREAMS => Effect::Now,
+            _ => Effect::Written(bytes),
+        }
+    }
+
     /// Gives a stream up.
     pub(crate) fn reset(&mut self, id: StreamId, code: u64) -> Result<(), WriteError> {
         self.engine.reset(id, code).map_err(|error| write_error(self.send_end(id), error))
@@ -294,11 +303,32 @@ impl ConnRef {
 
     /// Ends a stream.
     pub(crate) fn finish(&self, id: StreamId) -> Result<(), WriteError> {
-        self.act_as(|conn, _| {
+        self.act_untimed(|conn| {
             let finished = conn.finish(id);
-            // Where few streams are open, little is likely to follow.
-            let few = conn.engine.stream_count() <= FEW_STREAMS;
-            (finished, if few { Effect::Now } else { Effect::Written(0) })
+            (finished, conn.after_end(0))
+        })
+    }
+
+    /// Writes as much as there is room for; where that is all, the stream ends behind it.
+    pub(crate) fn poll_write_last(
+        &self,
+        id: StreamId,
+        data: &[u8],
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<usize, WriteError>> {
+        self.act_untimed(|conn| match conn.write(id, data, Ahead::Buffer) {
+            Poll::Ready(Ok(written)) if written == data.len() => {
+                let finished = conn.finish(id).map(|()| written);
+                (Poll::Ready(finished), conn.after_end(written))
+            }
+            Poll::Ready(written) => {
+                let bytes = *written.as_ref().unwrap_or(&0);
+                (Poll::Ready(written), Effect::Written(bytes))
+            }
+            Poll::Pending => {
+                conn.wait(Interest::Writable(id), waiter);
+                (Poll::Pending, Effect::None)
+            }
         })
     }
 
@@ -347,7 +377,7 @@ impl ConnRef {
     /// gives it up if the application is unwinding.
     pub(crate) fn release_send(&self, id: StreamId, ended: bool) {
         // Who polled or waited with a time limit may be on the lists still.
-        let _left = self.later(|conn| {
+        let _left = self.act_untimed(|conn| {
             conn.send_ends.remove(&id);
             if !ended && std::thread::panicking() {
                 let _ = conn.engine.reset(id, 0);
@@ -355,7 +385,9 @@ impl ConnRef {
                 let _ = conn.engine.finish(id);
             }
             let waiters = &mut conn.waiters;
-            (waiters.forget(Interest::Writable(id)), waiters.forget(Interest::SendDone(id)))
+            let left =
+                (waiters.forget(Interest::Writable(id)), waiters.forget(Interest::SendDone(id)));
+            (left, if ended { Effect::None } else { Effect::Later(0) })
         });
     }
 

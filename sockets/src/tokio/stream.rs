@@ -8,6 +8,7 @@ use ::bytes::Bytes;
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use quicket_wire::StreamId;
 
+use super::Connection;
 use crate::chunk::Chunk;
 use crate::core::{ConnRef, Interest, Waiter, WaiterId};
 use crate::error::{ReadError, ReadToEndError, WriteError};
@@ -144,6 +145,17 @@ impl SendStream {
         self.half.poll_write(data, Some(waiter))
     }
 
+    /// Polls for room and writes some of `data`; where that is all of it, the stream ends behind it, as
+    /// [`SendStream::finish`] ends it.
+    pub fn poll_write_last(
+        &mut self,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<Result<usize, WriteError>> {
+        let waiter = Waiter::task(self.waiter, context.waker());
+        self.half.poll_write_last(data, Some(waiter))
+    }
+
     /// Polls for room and writes some of `data` without a copy, as [`SendStream::write_bytes`] does; what was taken is no
     /// more in `data`.
     pub fn poll_write_bytes(
@@ -213,6 +225,11 @@ impl RecvStream {
     /// The stream's number.
     pub const fn id(&self) -> StreamId {
         self.half.id()
+    }
+
+    /// The connection that it is of.
+    pub fn connection(&self) -> Connection {
+        Connection::new(self.half.conn().clone())
     }
 
     /// True on a server if the stream began as early data: an attacker can send what it holds again

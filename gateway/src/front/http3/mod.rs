@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use crate::Body;
+use crate::boxed::boxed;
 use crate::credentials::Credentials;
 use crate::headers;
 use crate::origin::Hints;
@@ -65,7 +66,6 @@ fn head(status: StatusCode, fields: HeaderMap) -> Response<()> {
 }
 
 /// What is known of a connection's requests.
-#[derive(Clone)]
 struct Context {
     connection: quicket::tokio::Connection,
     requests: Requests,
@@ -111,6 +111,7 @@ async fn accept(
     let requests = transport.requests();
     let credentials = Credentials::of_quic(&connection);
     let context = Context { connection: connection.clone(), requests, shared, stay, credentials };
+    let context = Arc::new(context);
     let mut builder = server::builder();
     // RFC 9220, Section 3: clients ask for WebSocket only where they are told that they may.
     builder.max_field_section_size(header_bytes.into()).enable_extended_connect(true);
@@ -132,8 +133,8 @@ async fn accept(
             delivered(&connection, patience).await;
             return Ok(());
         };
-        // It is large, and moved several times until it runs.
-        tokio::spawn(Box::pin(exchange(resolver, context.clone(), under_way.count())));
+        let (context, counted) = (Arc::clone(&context), under_way.count());
+        tokio::spawn(boxed(|| exchange(resolver, context, counted)));
     }
     let drained = quicket_h3::drain(&mut requests, patience, under_way.ends());
     if Box::pin(drained).await? {
@@ -179,8 +180,8 @@ async fn read(
     }
 }
 
-async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
-    let Context { connection, requests, shared, stay, credentials } = context;
+async fn exchange(resolver: Resolver, context: Arc<Context>, counted: Counted) {
+    let Context { connection, requests, shared, stay, credentials } = &*context;
     let limits = shared.current().0.limits;
     let id = resolver.frame_stream.id();
     // It is there until its stream is dropped or split. A request that is known is nothing without it.
@@ -209,9 +210,9 @@ async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
     let client = Client {
         address: connection.remote_addr(),
         early: transfer.is_early().then(|| connection.clone()),
-        credentials,
+        credentials: credentials.clone(),
         alt_svc: None,
-        stay,
+        stay: stay.clone(),
     };
     let (sending, receiving) = stream.split();
     let mut outgoing =
@@ -234,7 +235,7 @@ async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
     let sent = {
         // In its place from the beginning: it is large, and a move of it a copy of all.
         let mut answering = pin!(async {
-            let response = answer(&shared, client, request, &mut outgoing, &aside).await?;
+            let response = answer(shared, client, request, &mut outgoing, &aside).await?;
             match aside.refused() {
                 // Another thread may have found it just now: the answer is that the body did not end.
                 Some(violation) => Err(violation.code),
