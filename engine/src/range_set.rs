@@ -77,7 +77,12 @@ impl RangeSet {
 
     /// Makes sure that the next new range needs no memory.
     pub(crate) fn reserve_one(&mut self) -> Result<(), TooManyRanges> {
-        self.ranges.try_reserve(1).map_err(|_| TooManyRanges)
+        // Most sets never have more than one, and each stream that is open has a set.
+        match self.ranges.capacity() {
+            0 => self.ranges.try_reserve_exact(1),
+            _ => self.ranges.try_reserve(1),
+        }
+        .map_err(|_| TooManyRanges)
     }
 
     /// Adds all numbers of `range`.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -20,7 +21,7 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 
 use crate::gathered::Gathered;
-use crate::linger::{Lingering, Wanted};
+use crate::linger::{Lingering, Resets, Wanted};
 use crate::stall::Progress;
 use crate::{Body, BodyError, protocol};
 
@@ -164,6 +165,7 @@ where
         progress.asked();
         let counted = progress.under_way().count();
         let is_connect = request.method() == Method::CONNECT;
+        let is_old = request.version() == Version::HTTP_10;
         let wanted = Arc::clone(&progress);
         let mut request = request.map(|body| Wanted::new(body, wanted).boxed_unsync());
         if is_connect {
@@ -176,7 +178,10 @@ where
             if status == StatusCode::SWITCHING_PROTOCOLS || (is_connect && status.is_success()) {
                 progress.upgrade();
             }
-            Ok(answer.map(|body| progress.follow(counted, body)))
+            // hyper has no chunks for these (RFC 9112, Section 6.3, number 8).
+            let is_last = (is_old || answer.version() == Version::HTTP_10)
+                && !answer.headers().contains_key(CONTENT_LENGTH);
+            Ok(answer.map(|body| progress.follow(counted, body, is_last)))
         })
     }
 }
@@ -190,7 +195,7 @@ async fn hold_one<I, S>(
     drained: impl Future<Output = ()>,
 ) -> Result<(), Fault>
 where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    I: AsyncRead + AsyncWrite + Resets + Unpin + Send + 'static,
     S: HttpService<Incoming, ResBody = Body>,
     S::Error: Into<BodyError>,
 {

@@ -3,6 +3,8 @@
 //! A socket that is closed while something has come that was not read resets the connection, and the client's system may
 //! throw the answer away with that (RFC 9112, Section 9.6). So only our half is closed, and what comes is read and
 //! forgotten until the client closes its own, or for a while.
+//!
+//! And the end of one on which a body broke off that would end with it: a reset, so that no client takes the part for the whole.
 
 use std::future::Future;
 use std::io;
@@ -14,7 +16,9 @@ use std::time::Duration;
 use http_body::{Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+use tokio_rustls::server::TlsStream;
 
 use crate::BodyError;
 use crate::stall::Progress;
@@ -26,8 +30,32 @@ const LINGER_BYTES: usize = 16 << 20;
 /// ... at once, in bytes.
 const PIECE: usize = 4096;
 
+/// A stream whose end can be a reset.
+pub(crate) trait Resets {
+    /// Its end is to be one, once it is dropped.
+    fn reset(&self);
+}
+
+impl Resets for TcpStream {
+    fn reset(&self) {
+        // Of one that has ended there is nothing to be reset.
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl Resets for TlsStream<TcpStream> {
+    fn reset(&self) {
+        self.get_ref().0.reset();
+    }
+}
+
+#[cfg(test)]
+impl Resets for tokio::io::DuplexStream {
+    fn reset(&self) {}
+}
+
 /// A stream whose end waits for the client's, if that still sends.
-pub(crate) struct Lingering<S> {
+pub(crate) struct Lingering<S: Resets> {
     stream: S,
     progress: Arc<Progress>,
     /// Set once our half is closed.
@@ -36,13 +64,21 @@ pub(crate) struct Lingering<S> {
     forgotten: usize,
 }
 
-impl<S> Lingering<S> {
+impl<S: Resets> Lingering<S> {
     pub(crate) const fn new(stream: S, progress: Arc<Progress>) -> Self {
         Self { stream, progress, until: None, forgotten: 0 }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Lingering<S> {
+impl<S: Resets> Drop for Lingering<S> {
+    fn drop(&mut self) {
+        if self.progress.is_cut() {
+            self.stream.reset();
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Resets + Unpin> Lingering<S> {
     /// Reads until the client closes its half.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = self.until.get_or_insert_with(|| Box::pin(sleep(LINGER)));
@@ -61,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+impl<S: AsyncRead + Resets + Unpin> AsyncRead for Lingering<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -71,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Resets + Unpin> AsyncWrite for Lingering<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

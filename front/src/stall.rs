@@ -29,6 +29,8 @@ pub(crate) struct Progress {
     left_unread: AtomicBool,
     /// The connection has become a tunnel: what comes on it is no body.
     is_tunnel: AtomicBool,
+    /// A body broke off whose end is that of the connection.
+    is_cut: AtomicBool,
 }
 
 impl Progress {
@@ -42,6 +44,7 @@ impl Progress {
             first: Notify::new(),
             left_unread: AtomicBool::new(false),
             is_tunnel: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
         })
     }
 
@@ -72,14 +75,21 @@ impl Progress {
         self.left_unread.load(Ordering::Relaxed) && !self.is_tunnel.load(Ordering::Relaxed)
     }
 
+    /// True if the end of the connection must not look like that of a body (RFC 9112, Section 6.3).
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Acquire)
+    }
+
     /// Waits for the first request, if it has not come yet. One caller at a time.
     pub(crate) async fn has_been_asked(&self) {
         self.first.notified().await;
     }
 
-    /// The body of an answer, which tells when the next piece is asked for. The request is under way until it ends.
-    pub(crate) fn follow(self: &Arc<Self>, request: Counted, body: Body) -> Body {
-        let followed = Followed { progress: Arc::clone(self), _request: request, is_due: false };
+    /// The body of an answer, which tells when the next piece is asked for. The request is under way until it ends, as the
+    /// connection does that `is_last`: nothing else says where the body ends.
+    pub(crate) fn follow(self: &Arc<Self>, request: Counted, body: Body, is_last: bool) -> Body {
+        let progress = Arc::clone(self);
+        let followed = Followed { progress, _request: request, is_due: false, is_last };
         Watched::new(body, followed).boxed_unsync()
     }
 
@@ -108,6 +118,8 @@ struct Followed {
     _request: Counted,
     /// A piece was given out, and no other was asked for.
     is_due: bool,
+    /// Its end is that of the connection.
+    is_last: bool,
 }
 
 impl Followed {
@@ -126,6 +138,9 @@ impl Followed {
 impl Watch for Followed {
     fn on_frame(&mut self, polled: &Polled, _: bool) {
         self.progress.tick();
+        if self.is_last && matches!(polled, Poll::Ready(Some(Err(_)))) {
+            self.progress.is_cut.store(true, Ordering::Release);
+        }
         self.note(matches!(polled, Poll::Ready(Some(Ok(_)))));
     }
 }
@@ -154,11 +169,11 @@ mod tests {
         let progress = Progress::new();
         progress.asked();
         assert!(timeout(second * 10, progress.stalled(second)).await.is_err(), "nothing is due");
-        let mut taken = progress.follow(progress.under_way().count(), body());
+        let mut taken = progress.follow(progress.under_way().count(), body(), false);
         assert!(timeout(second * 10, progress.stalled(second)).await.is_err(), "the origin is");
         assert!(taken.frame().await.is_some());
         assert!(timeout(second * 2, progress.stalled(second)).await.is_ok());
-        let mut other = progress.follow(progress.under_way().count(), body());
+        let mut other = progress.follow(progress.under_way().count(), body(), false);
         assert!(other.frame().await.is_some());
         assert!(timeout(second / 2, progress.stalled(second)).await.is_err(), "another one flows");
         drop((taken, other));

@@ -148,8 +148,9 @@ struct Inner {
 
 enum Source {
     /// What is shown is known once the handshake is complete.
-    Quic(quicket::tokio::Connection, OnceLock<Shown>),
-    Tcp(Shown),
+    /// Few rules ask for it: what they find is in a box.
+    Quic(quicket::tokio::Connection, OnceLock<Box<Shown>>),
+    Tcp(Box<Shown>),
 }
 
 impl Credentials {
@@ -162,7 +163,8 @@ impl Credentials {
     pub(crate) fn of_tcp(tls: &tokio_rustls::rustls::ServerConnection) -> Self {
         let chain = tls.peer_certificates().unwrap_or_default();
         let chain = chain.iter().map(|certificate| certificate.to_vec()).collect();
-        Self::new(Source::Tcp(Shown::new(tls.server_name().map(ToOwned::to_owned), chain)))
+        let shown = Shown::new(tls.server_name().map(ToOwned::to_owned), chain);
+        Self::new(Source::Tcp(Box::new(shown)))
     }
 
     fn new(source: Source) -> Self {
@@ -176,10 +178,10 @@ impl Credentials {
             Source::Quic(connection, shown) => {
                 if shown.get().is_none() {
                     let handshake = connection.handshake()?;
-                    let _ =
-                        shown.set(Shown::new(handshake.server_name, handshake.peer_certificates));
+                    let found = Shown::new(handshake.server_name, handshake.peer_certificates);
+                    let _ = shown.set(Box::new(found));
                 }
-                shown.get()
+                shown.get().map(Box::as_ref)
             }
         }
     }

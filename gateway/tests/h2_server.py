@@ -1,4 +1,4 @@
-"""A server of HTTP/2 without TLS that does what paths ask for: slow, leave (GOAWAY), refused (once), reset,
+"""A server of HTTP/2 without TLS that does what paths ask for: slow, hold/SECONDS, leave (GOAWAY), refused (once), reset,
 garbage, half. Arguments: a file for its log, how many streams it takes at a time."""
 
 import asyncio
@@ -35,6 +35,7 @@ class Server(asyncio.Protocol):
         for event in self.h2.receive_data(data):
             if isinstance(event, h2.events.RequestReceived):
                 path = dict(event.headers)[b":path"].decode()
+                print(path, file=LOG)
                 asyncio.ensure_future(self.answer(event.stream_id, path))
             elif isinstance(event, h2.events.DataReceived):
                 self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
@@ -47,6 +48,8 @@ class Server(asyncio.Protocol):
         self.taken += 1
         if path.startswith("/slow"):
             await asyncio.sleep(0.5)
+        if path.startswith("/hold/"):
+            await asyncio.sleep(float(path[6:]))
         if path.startswith("/leave"):
             if self.taken == 6:
                 self.leaving = True

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
 
 use common::{ECHO, Gateway, directory, header, python};
 use quicket_testing::Process;
@@ -149,6 +150,101 @@ fn garbage_is_a_bad_gateway_and_never_an_answer() {
             assert!(!output.status.success(), "{version} {path}: {output:?}");
         }
         assert_eq!(gateway.text(&[version, &gateway.url("/")]), "ok");
+    }
+}
+
+/// Begins answers, and resets their connections once it is asked for `/tear`, by whomever.
+const TORN: &str = r"
+import socket, struct, sys, threading
+CHUNK = b'\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'
+BEGUN = {
+    '/chunks': b'HTTP/1.1 200 OK' + CHUNK,
+    '/close': b'HTTP/1.1 200 OK\r\n\r\nhalf',
+    '/old': b'HTTP/1.0 200 OK\r\n\r\nhalf',
+    '/length': b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf',
+}
+torn = threading.Condition()
+def serve(s):
+    asked = b''
+    while b'\r\n\r\n' not in asked:
+        some = s.recv(65536)
+        if not some: return s.close()
+        asked += some
+    path = asked.split()[1].decode()
+    with torn:
+        if path == '/tear':
+            torn.notify_all()
+            return s.close()
+        s.sendall(BEGUN[path])
+        torn.wait()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    s.close()
+listener = socket.create_server(('127.0.0.1', 0), backlog=128)
+print(listener.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+";
+
+/// Asks for a path by a version, has the answer torn once its half is here, and prints what came and how it ended: `reset`, `bare`
+/// (the end of TCP and none of TLS), or `end`.
+const TEARING: &str = r"
+import socket, ssl, sys
+port, origin, version, path = sys.argv[1:]
+context = ssl.create_default_context(cafile='cert.pem')
+context.set_alpn_protocols(['http/1.1'])
+plain = socket.create_connection(('127.0.0.1', int(port)), 20)
+# An SSLSocket takes a reset for the end.
+come, gone = ssl.MemoryBIO(), ssl.MemoryBIO()
+tls = context.wrap_bio(come, gone, server_hostname='localhost')
+def until(step):
+    while True:
+        try: return step()
+        except ssl.SSLWantReadError:
+            plain.sendall(gone.read())
+            if not (some := plain.recv(65536)): raise EOFError
+            come.write(some)
+until(tls.do_handshake)
+tls.write(f'GET {path} HTTP/{version}\r\nHost: localhost\r\n\r\n'.encode())
+said = b''
+while b'half' not in said: said += until(lambda: tls.read(65536))
+tearing = socket.create_connection(('127.0.0.1', int(origin)), 20)
+tearing.sendall(b'GET /tear HTTP/1.1\r\n\r\n')
+ended = None
+while not ended:
+    try:
+        some = until(lambda: tls.read(65536))
+        said, ended = said + some, None if some else 'end'
+    except ConnectionResetError: ended = 'reset'
+    except EOFError: ended = 'bare'
+print(ended, repr(said))
+";
+
+/// RFC 9112, Sections 6.3 and 8: the client must be able to tell that the body is not whole.
+#[test]
+fn what_an_origin_tears_is_not_whole_for_the_client() {
+    let (_origin, port) = python(TORN);
+    let gateway = Gateway::start(directory(), &site(port, "max_failures = 1000\n"));
+    let ask = |version: &str, path: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", TEARING, &gateway.port().to_string(), &port.to_string()]);
+        command.args([version, path]).current_dir(gateway.path(""));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{version} {path}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for path in ["/chunks", "/close", "/old", "/length"] {
+        for version in ["1.0", "1.1"] {
+            let said = ask(version, path);
+            let fields = said.to_lowercase();
+            let tells = match (fields.contains("chunked"), fields.contains("content-length")) {
+                (true, _) => !said.contains(r"\r\n0\r\n"),
+                (false, true) => true,
+                // Its end would be that of the connection.
+                (false, false) => said.starts_with("reset"),
+            };
+            assert!(tells && said.contains("half"), "{version} {path}: {said}");
+            assert!(!said.starts_with("end"), "{version} {path}: {said}");
+        }
     }
 }
 

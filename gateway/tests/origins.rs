@@ -3,10 +3,12 @@
 mod behind;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use behind::{Site, before, certificate, content, folder, nginx, python};
-use quicket_testing::{Process, free_port};
+use quicket_testing::{Process, free_port, until};
 use tempfile::TempDir;
 
 /// nginx with TLS, HTTP/2 and HTTP/1.1, which tells by which version it was asked, by which name, and who
@@ -121,8 +123,108 @@ fn a_server_that_takes_no_more_requests_has_them_sent_again() {
     assert!(!output.status.success(), "it is half");
 }
 
+/// A request, whose status is waited for elsewhere.
+fn ask(site: &Site, path: &str) -> Child {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--http1.1", "--cacert", "cert.pem", "--max-time", "30"]);
+    command.args(["-o", "/dev/null", "-w", "%{http_code}", &site.url(path)]);
+    command.stdout(Stdio::piped()).current_dir(site.dir.path()).spawn().unwrap()
+}
+
+fn status(asked: Child) -> String {
+    String::from_utf8(asked.wait_with_output().unwrap().stdout).unwrap()
+}
+
+/// As many requests as there may be streams, where the server takes one on each connection.
+fn hold(site: &Site, log: &Path, path: &str) -> Vec<Child> {
+    let asked = || fs::read_to_string(log).unwrap().matches(path).count();
+    let hold = |before| {
+        let child = ask(site, path);
+        until("a request", || asked() > before);
+        child
+    };
+    (0..MAX_SHARED).map(hold).collect()
+}
+
+/// The value of a counter of the only server.
+fn counter(site: &Site, name: &str) -> u64 {
+    let url = "http://localhost/metrics";
+    let text = site.curl(&["--unix-socket", "metrics.sock", url]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    let name = format!("quicket_gateway_{name}{{origin=\"app\",server=\"h2c");
+    let line = text.lines().find(|line| line.starts_with(&name));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// Connections that the gateway has to a server.
+const MAX_SHARED: usize = 8;
+
+/// RFC 9113, Section 5.1.2: all streams of all connections are taken.
+#[test]
+fn a_server_over_http2_that_is_busy_is_no_failure() {
+    // One failure, or one bad check, would leave the server out.
+    let (site, log) = with_h2_and(
+        &["1"],
+        "max_failures = 1\npause_ms = 60000\nconnect_timeout_ms = 2000\nretries = 0\n\
+         health_check = { path = \"/health\", interval_ms = 50, timeout_ms = 300, \
+         unhealthy_after = 1, healthy_after = 1 }\n",
+    );
+    let held = hold(&site, &log, "/hold/15");
+    let begun = Instant::now();
+    assert_eq!(site.get(&[&site.url("/a")]).0, "503");
+    let took = begun.elapsed().as_millis();
+    assert!((1900..6000).contains(&took), "as long as a connection may take: {took} ms");
+    let record = site.records(1).remove(0);
+    assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
+    let counters = ["origin_busy_total", "origin_failures_total"].map(|name| counter(&site, name));
+    assert_eq!(counters, [1, 0]);
+    for child in held {
+        assert_eq!(status(child), "200");
+    }
+    assert_eq!(site.get(&[&site.url("/after")]).0, "200");
+    let log = fs::read_to_string(log).unwrap();
+    assert!(!log.lines().any(|line| line == "/a"), "it was never asked");
+    assert_eq!(log.matches("connection").count(), MAX_SHARED);
+}
+
+/// The time for the answer counts from when the server is asked.
+#[test]
+fn a_request_over_http2_waits_for_its_turn_and_has_all_its_time_then() {
+    let (site, log) = with_h2_and(
+        &["1"],
+        "max_failures = 1\nretries = 0\nconnect_timeout_ms = 15000\nanswer_timeout_ms = 4500\n",
+    );
+    // The last of those who wait has both times together, which is more than an answer may take.
+    let held = hold(&site, &log, "/hold/3.0");
+    let waiting: Vec<Child> = (0..MAX_SHARED).map(|_| ask(&site, "/hold/2.5")).collect();
+    for child in held.into_iter().chain(waiting) {
+        assert_eq!(status(child), "200");
+    }
+    assert_eq!(fs::read_to_string(log).unwrap().matches("connection").count(), MAX_SHARED);
+}
+
+/// RFC 9113, Section 6.5.2: a server may take no request for a while, and one that does so for good is not busy.
+#[test]
+fn a_server_over_http2_that_takes_no_request_is_a_failure() {
+    let (site, _) = with_h2_and(
+        &["0"],
+        "max_failures = 1000\nretries = 0\nconnect_timeout_ms = 1000\nanswer_timeout_ms = 1000\n",
+    );
+    for _ in 0..2 {
+        assert_eq!(site.get(&[&site.url("/a")]).0, "504");
+    }
+    assert_eq!(counter(&site, "origin_busy_total"), 0);
+    assert_eq!(counter(&site, "origin_failures_total"), 2);
+}
+
 /// A gateway in front of a server of HTTP/2 without TLS, and the server's log.
-fn with_h2(arguments: &[&str]) -> (Site, std::path::PathBuf) {
+fn with_h2(arguments: &[&str]) -> (Site, PathBuf) {
+    with_h2_and(arguments, "max_failures = 100\n")
+}
+
+/// The same with what the file says of the origin.
+fn with_h2_and(arguments: &[&str], more: &str) -> (Site, PathBuf) {
     let dir: TempDir = folder();
     let log = dir.path().join("h2.log");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/h2_server.py");
@@ -131,6 +233,8 @@ fn with_h2(arguments: &[&str]) -> (Site, std::path::PathBuf) {
     let (server, port) = Process::start(&mut command);
     // It ends with its standard input, hence with this process at the latest.
     std::mem::forget(server);
-    let origin = format!("servers = [\"h2c://127.0.0.1:{port}\"]\nmax_failures = 100\n");
-    (Site::start(dir, &before(&origin)), log)
+    let origin = format!("servers = [\"h2c://127.0.0.1:{port}\"]\n{more}");
+    let metrics = dir.path().join("metrics.sock");
+    let counters = format!("[metrics]\nlisten = \"unix:{}\"\n", metrics.display());
+    (Site::start(dir, &(before(&origin) + &counters)), log)
 }

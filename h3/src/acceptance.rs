@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use h3::quic::StreamId;
-use tokio::sync::{SetOnce, watch};
+use tokio::sync::{Notify, SetOnce};
 
 use crate::frames::Settings;
 
@@ -16,19 +16,28 @@ pub struct Acceptance(Arc<State>);
 struct State {
     /// Requests that wait for a stream.
     waiting: AtomicUsize,
-    /// The first request that the server does not answer, once it has said so.
-    end: watch::Sender<Option<u64>>,
+    /// The first request that the server does not answer, or [`UNSAID`].
+    end: AtomicU64,
+    /// That has changed. A channel would take a third of a KiB of each connection, also of those that are a server's.
+    ends: Notify,
     /// Whether it takes requests of extended CONNECT, once its SETTINGS are here.
     extended_connect: SetOnce<bool>,
     /// How long the peer takes field sections.
     max_section: AtomicU64,
 }
 
+/// No stream has this number (RFC 9000, Section 2.1).
+const UNSAID: u64 = u64::MAX;
+
 impl Default for Acceptance {
     fn default() -> Self {
-        let (waiting, end) = (AtomicUsize::new(0), watch::Sender::new(None));
-        let max_section = AtomicU64::new(Settings::default().max_section);
-        Self(Arc::new(State { waiting, end, extended_connect: SetOnce::new(), max_section }))
+        Self(Arc::new(State {
+            waiting: AtomicUsize::new(0),
+            end: AtomicU64::new(UNSAID),
+            ends: Notify::new(),
+            extended_connect: SetOnce::new(),
+            max_section: AtomicU64::new(Settings::default().max_section),
+        }))
     }
 }
 
@@ -40,7 +49,7 @@ impl Acceptance {
 
     /// True once the server has said that it takes no more requests: by GOAWAY (RFC 9114, Section 5.2).
     pub fn is_over(&self) -> bool {
-        self.0.end.borrow().is_some()
+        self.0.end.load(Ordering::Acquire) != UNSAID
     }
 
     /// Waits until the server has said that it did nothing with the request of this stream, and never will. It may
@@ -49,9 +58,14 @@ impl Acceptance {
     /// Cancel safe.
     pub async fn left_out(&self, stream: StreamId) {
         let stream = stream.into_inner();
-        let mut end = self.0.end.subscribe();
-        // The sender is here: it cannot be gone.
-        let _ = end.wait_for(|end| end.is_some_and(|end| stream >= end)).await;
+        loop {
+            // Who is told between the look and the wait hears of it, too.
+            let told = self.0.ends.notified();
+            if stream >= self.0.end.load(Ordering::Acquire) {
+                return;
+            }
+            told.await;
+        }
     }
 
     /// Waits for the server's SETTINGS: true if they allow extended CONNECT, which clients must not use otherwise
@@ -77,7 +91,8 @@ impl Acceptance {
 
     /// The server has named the first request that it does not answer.
     pub(crate) fn ends_before(&self, stream: u64) {
-        self.0.end.send_if_modified(|end| end.replace(stream) != Some(stream));
+        self.0.end.store(stream, Ordering::Release);
+        self.0.ends.notify_waiters();
     }
 
     pub(crate) fn wait(&self) -> Waiting {

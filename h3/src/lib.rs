@@ -32,6 +32,7 @@
 //! [`drain`] rejects that.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod acceptance;
 mod connection;
 mod drain;
@@ -49,6 +50,7 @@ mod unidirectional;
 mod violation;
 mod websocket;
 
+pub use accept::poll_accept;
 pub use acceptance::Acceptance;
 pub use connection::{Connection, OpenStreams};
 pub use drain::drain;

@@ -48,10 +48,16 @@ impl IdMap {
         Ok(())
     }
 
-    /// Gives the memory back if the table is empty.
+    /// Gives back the memory that the IDs do not need.
     pub(crate) fn trim(&mut self) {
         if self.len == 0 {
             self.entries = Vec::new();
+            return;
+        }
+        let needed = self.len.saturating_mul(4).div_ceil(3).next_power_of_two();
+        if needed < self.entries.len() {
+            // As in `remove`.
+            let _too_large = self.resize(needed);
         }
     }
 
@@ -172,6 +178,20 @@ mod tests {
             map.remove(id);
         }
         assert!(full >= 13_000 && map.entries.len() <= 128, "{full} {}", map.entries.len());
+    }
+
+    #[test]
+    fn a_trimmed_table_has_all_its_ids_and_takes_more() {
+        for count in 0..200 {
+            let mut map = IdMap::new(XorShift::new(count + 1).next());
+            (0..count).for_each(|id| map.insert(id * 4, Slot::from_index(id as u32)).unwrap());
+            map.trim();
+            let room = map.entries.len() as u64;
+            assert!(room * 3 >= count * 4 && room <= count * 8 / 3, "{count}: {room}");
+            map.insert(count * 4, Slot::from_index(count as u32)).unwrap();
+            let found = |id: u64| map.get(id * 4) == Some(Slot::from_index(id as u32));
+            assert!((0..=count).all(found) && map.get(2).is_none(), "{count}");
+        }
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl<T> Slab<T> {
     /// Adds a vacant place at the end.
     fn extend(&mut self) -> Result<u32, OutOfMemory> {
         let index = u32::try_from(self.entries.len()).map_err(|_| OutOfMemory)?;
-        if index == Slot::NONE {
+        if index >= UNQUEUED {
             return Err(OutOfMemory);
         }
         self.entries.try_reserve(1).map_err(|_| OutOfMemory)?;
@@ -148,22 +148,25 @@ impl<T> Slab<T> {
     }
 }
 
+/// What a value in no queue has in front of it: no place has this number, and in front of the first value of a queue is
+/// [`Slot::NONE`].
+const UNQUEUED: u32 = Slot::NONE - 1;
+
 /// A value's place in one queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     prev: u32,
     next: u32,
-    queued: bool,
 }
 
 impl Link {
     pub(crate) const fn new() -> Self {
-        Self { prev: Slot::NONE, next: Slot::NONE, queued: false }
+        Self { prev: UNQUEUED, next: Slot::NONE }
     }
 
     /// True if the value is in the queue.
     pub(crate) const fn is_queued(&self) -> bool {
-        self.queued
+        self.prev != UNQUEUED
     }
 }
 
@@ -202,10 +205,10 @@ impl<K: Copy> Queue<K> {
     /// Appends a value; one that is queued already stays where it is.
     pub(crate) fn push_back<T: Linked<K>>(&mut self, slab: &mut Slab<T>, slot: Slot) {
         let Some(link) = slab.get_mut(slot).map(|value| value.link(self.kind)) else { return };
-        if link.queued {
+        if link.is_queued() {
             return;
         }
-        *link = Link { prev: self.tail, next: Slot::NONE, queued: true };
+        *link = Link { prev: self.tail, next: Slot::NONE };
         self.set_next(slab, self.tail, slot.0);
         self.tail = slot.0;
     }
@@ -213,10 +216,10 @@ impl<K: Copy> Queue<K> {
     /// Takes a value out, which must be in this queue or in none of its kind.
     pub(crate) fn remove<T: Linked<K>>(&mut self, slab: &mut Slab<T>, slot: Slot) {
         let Some(link) = slab.get_mut(slot).map(|value| value.link(self.kind)) else { return };
-        let Link { prev, next, queued } = core::mem::replace(link, Link::new());
-        if !queued {
+        if !link.is_queued() {
             return;
         }
+        let Link { prev, next } = core::mem::replace(link, Link::new());
         self.set_next(slab, prev, next);
         match Slot::from_raw(next).and_then(|next| slab.get_mut(next)) {
             Some(value) => value.link(self.kind).prev = prev,

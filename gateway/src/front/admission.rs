@@ -1,11 +1,13 @@
 //! Who may connect over QUIC.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use quicket::tokio::Connection;
 use quicket::{Attempt, Decision};
 
 use super::{Shared, http3, unencrypted};
+use crate::clients::{Exceeded, Held};
 use crate::protocol;
 use crate::snapshot::Snapshot;
 
@@ -34,7 +36,23 @@ pub(crate) fn admission(
 }
 
 /// Holds a connection over QUIC if its client may have one more, and speaks what it has asked for.
-pub(crate) async fn hold(connection: Connection, shared: Arc<Shared>) {
+#[expect(
+    clippy::manual_async_fn,
+    reason = "as of `http3::serve`: there are as many of these as connections"
+)]
+pub(crate) fn hold(connection: Connection, shared: Arc<Shared>) -> impl Future<Output = ()> + Send {
+    async move {
+        let Ok(_counted) = admit(&connection, &shared) else { return };
+        match is_http(&connection) {
+            true => http3::serve(connection, shared).await,
+            // In a box: the others, which are many, would have room for it.
+            false => Box::pin(protocol::serve(connection, shared)).await,
+        }
+    }
+}
+
+/// Counts a connection, if its client may have one more, and turns it away otherwise.
+fn admit(connection: &Connection, shared: &Arc<Shared>) -> Result<Option<Held>, Exceeded> {
     let allowed = shared.current().0.limits.client;
     let address = connection.remote_addr().ip();
     // Early data comes before the client has answered.
@@ -45,9 +63,9 @@ pub(crate) async fn hold(connection: Connection, shared: Arc<Shared>) {
         unencrypted::note(connection, &shared.metrics);
     };
     if is_proven {
-        control(&connection, &shared);
+        control(connection, shared);
     } else if counted.is_ok() {
-        let (connection, shared) = (connection.clone(), Arc::clone(&shared));
+        let (connection, shared) = (connection.clone(), Arc::clone(shared));
         tokio::spawn(async move {
             if connection.wait_established().await.is_ok() {
                 shared.clients.prove(address);
@@ -55,14 +73,10 @@ pub(crate) async fn hold(connection: Connection, shared: Arc<Shared>) {
             }
         });
     }
-    match counted {
-        Ok(_counted) if is_http(&connection) => http3::serve(connection, shared).await,
-        Ok(_counted) => protocol::serve(connection, shared).await,
-        Err(exceeded) => {
-            shared.metrics.refused(exceeded.reason);
-            turn_away(&connection, exceeded.reason);
-        }
-    }
+    counted.inspect_err(|exceeded| {
+        shared.metrics.refused(exceeded.reason);
+        turn_away(connection, exceeded.reason);
+    })
 }
 
 /// Closes a connection that is one too many.

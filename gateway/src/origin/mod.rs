@@ -1,7 +1,7 @@
 //! Who answers: servers, which of them, and what if one does not.
 //!
 //! `place` says where a server is, `connect`, `tls` and `quic` reach it, `pool` keeps connections (`one` are those of HTTP/1.1, `two` those of
-//! HTTP/2, `held` until the body of an answer has ended), and `three` has those of HTTP/3, `message` writes requests as a version of HTTP
+//! HTTP/2, for which requests wait in `line`, `held` until the body of an answer has ended), and `three` has those of HTTP/3, `message` writes requests as a version of HTTP
 //! wants them; `balance` and `health` choose among servers.
 
 mod balance;
@@ -13,6 +13,7 @@ mod held;
 mod hints;
 mod idle;
 mod judged;
+mod line;
 mod message;
 mod names;
 mod one;

@@ -16,6 +16,8 @@ use tokio::time::Instant;
 use super::connect::{Dialed, Dialer};
 use super::held::{Held, Lease};
 use super::hints::Hints;
+use super::idle::Clock;
+use super::line::{Left, Line};
 use super::message;
 use super::one::One;
 use super::sweep::keep_sweeping;
@@ -26,6 +28,8 @@ use crate::{Body, BodyError};
 /// Connections of HTTP/2 to one server. A further one is made where all have as many requests as the server
 /// takes; then requests wait.
 const MAX_SHARED: usize = 8;
+/// Requests to one server that wait for a stream. Beyond that it is busy at once.
+const MAX_WAITING: usize = 512;
 /// How long a connection of HTTP/1.1 may take after an answer until it can take another request.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -37,6 +41,8 @@ pub(super) struct Pool {
     speaks: AtomicU8,
     /// Requests that come at once share the first connection of HTTP/2.
     dialing: tokio::sync::Mutex<()>,
+    /// Those that wait for a stream.
+    line: Arc<Line>,
 }
 
 const UNKNOWN: u8 = 0;
@@ -66,6 +72,23 @@ struct Shared {
 enum Sender {
     One(One),
     Two(Share),
+}
+
+/// What there is for a request.
+enum Found {
+    /// A connection that has served others.
+    Kept(Sender),
+    New(Sender),
+    /// As many connections of HTTP/2 as there may be, and none with room.
+    Full,
+}
+
+/// What there is of HTTP/2.
+enum Room {
+    Share(Share),
+    /// None with room, and there may be another one.
+    Another,
+    Full,
 }
 
 /// What a request needs of a connection.
@@ -132,7 +155,7 @@ impl Pool {
     pub(super) fn new(dialer: Dialer) -> Arc<Self> {
         let dialing = tokio::sync::Mutex::new(());
         let (kept, speaks) = (Mutex::default(), AtomicU8::new(UNKNOWN));
-        Arc::new(Self { dialer, kept, speaks, dialing })
+        Arc::new(Self { dialer, kept, speaks, dialing, line: Line::new(MAX_WAITING) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -140,18 +163,30 @@ impl Pool {
     }
 
     /// Sends a request, and gives its answer. What is not written yet when a connection ends goes over
-    /// another one.
+    /// another one. `clock` stands still as long as no connection has room for it.
     pub(super) async fn send(
         self: &Arc<Self>,
         parts: &Parts,
         mut body: Body,
-        wanted: Wanted,
+        (wanted, clock): (Wanted, &Clock),
     ) -> Result<Response<Body>, Failed> {
+        let mut late = None;
         loop {
-            let (sender, is_reused) = match self.checkout(wanted) {
-                Some(sender) => (sender, true),
+            let found = match self.checkout(wanted) {
+                Some(found) => found,
                 // In a box, as in `Server::send`.
                 None => Box::pin(self.connect(wanted)).await.map_err(Failed::Connection)?,
+            };
+            let (sender, is_reused) = match found {
+                Found::Kept(sender) => (sender, true),
+                Found::New(sender) => (sender, false),
+                Found::Full => {
+                    let until = *late.get_or_insert_with(|| Instant::now() + self.dialer.timeout);
+                    match Box::pin(self.turn(clock, until)).await? {
+                        Some(share) => (Sender::Two(share), true),
+                        None => continue,
+                    }
+                }
             };
             let sent = match sender {
                 Sender::One(one) => self.send_one(one, parts, body, wanted.is_upgrade).await,
@@ -221,27 +256,68 @@ impl Pool {
         Ok(sent)
     }
 
-    /// A connection that is there, if there is one to be had.
-    fn checkout(&self, wanted: Wanted) -> Option<Sender> {
+    /// A connection that is there, or that there is to be no other; `None` if one may be made.
+    fn checkout(&self, wanted: Wanted) -> Option<Found> {
         if wanted.is_fresh {
             return None;
         }
         let mut kept = self.lock();
-        kept.two.retain(|shared| shared.two.is_open() && self.dialer.leads_to(shared.address));
-        let can_share = !wanted.is_upgrade || self.dialer.is_always_two();
-        let shared = if can_share { kept.share(MAX_SHARED) } else { None };
-        shared.map(Sender::Two).or_else(|| kept.take_idle(&self.dialer).map(Sender::One))
+        kept.retain_good(&self.dialer);
+        if !wanted.is_upgrade || self.dialer.is_always_two() {
+            // Who came before has what is free.
+            if kept.two.len() >= MAX_SHARED && self.line.is_waited_in() {
+                return Some(Found::Full);
+            }
+            match kept.share(MAX_SHARED) {
+                Room::Share(share) => return Some(Found::Kept(Sender::Two(share))),
+                Room::Full => return Some(Found::Full),
+                Room::Another => {}
+            }
+        }
+        kept.take_idle(&self.dialer).map(|one| Found::Kept(Sender::One(one)))
     }
 
-    /// A new connection, or one that another request has made meanwhile; and whether it served others.
-    async fn connect(self: &Arc<Self>, wanted: Wanted) -> io::Result<(Sender, bool)> {
+    /// Waits until a connection of HTTP/2 has room; `None` if another one may be made.
+    async fn turn(&self, clock: &Clock, until: Instant) -> Result<Option<Share>, Failed> {
+        let look = || {
+            let mut kept = self.lock();
+            kept.retain_good(&self.dialer);
+            match kept.share(MAX_SHARED) {
+                Room::Share(share) => Some(Some(share)),
+                Room::Another => Some(None),
+                Room::Full => None,
+            }
+        };
+        let left = match self.line.wait(clock, until, look).await {
+            Ok(share) => return Ok(share),
+            Err(left) => left,
+        };
+        if left == Left::Late && self.gives_up_stuck() {
+            let error = BodyError::from("it allows no requests");
+            return Err(Failed::Broken { error, is_reused: true, is_unprocessed: true });
+        }
+        Err(Failed::Busy("it takes no more requests at the moment"))
+    }
+
+    /// True if the server takes no request at all, on no connection of HTTP/2: it is not busy. They are given up.
+    pub(super) fn gives_up_stuck(&self) -> bool {
+        let kept = self.lock();
+        let is_stuck = !kept.two.is_empty() && kept.two.iter().all(|shared| shared.two.is_shut());
+        if is_stuck {
+            kept.two.iter().for_each(|shared| shared.two.spend());
+        }
+        is_stuck
+    }
+
+    /// A new connection, or what there is meanwhile.
+    async fn connect(self: &Arc<Self>, wanted: Wanted) -> io::Result<Found> {
         let mut turn = None;
         let only_one = wanted.is_upgrade && !self.dialer.is_always_two();
         if self.speaks.load(Ordering::Relaxed) != ONE && !wanted.is_fresh && !only_one {
             let waiting = tokio::time::timeout(self.dialer.timeout, self.dialing.lock());
             turn = Some(waiting.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?);
-            if let Some(sender) = self.checkout(wanted) {
-                return Ok((sender, true));
+            if let Some(found) = self.checkout(wanted) {
+                return Ok(found);
             }
         }
         let Dialed { link, is_two, address } = self.dialer.dial(only_one).await?;
@@ -250,7 +326,7 @@ impl Pool {
         }
         let sender = match is_two {
             true => {
-                let two = Arc::new(Two::new(link).await?);
+                let two = Arc::new(Two::new(link, Arc::clone(&self.line)).await?);
                 let share = Share::new(&two);
                 self.keep(|kept| kept.two.push(Shared { two, address, used: Instant::now() }));
                 Sender::Two(share)
@@ -258,7 +334,7 @@ impl Pool {
             false => Sender::One(One::new(link, address)),
         };
         drop(turn);
-        Ok((sender, false))
+        Ok(Found::New(sender))
     }
 
     /// Keeps a connection of HTTP/1.1 for another request, as soon as it can take one.
@@ -302,17 +378,22 @@ impl Kept {
         None
     }
 
-    /// A share of a connection with room; of the one with the fewest requests if there are `max`.
-    fn share(&mut self, max: usize) -> Option<Share> {
+    /// Lets go of connections of HTTP/2 that take no more requests, or lead to where the server is no more.
+    fn retain_good(&mut self, dialer: &Dialer) {
+        self.two.retain(|shared| shared.two.is_open() && dialer.leads_to(shared.address));
+    }
+
+    /// A share of a connection with room.
+    fn share(&mut self, max: usize) -> Room {
         let count = self.two.len();
-        let with_room = self.two.iter().position(|shared| shared.two.has_room());
-        let at = with_room.or_else(|| {
-            let least = (0..count).min_by_key(|&at| self.two[at].two.active());
-            least.filter(|_| count >= max)
-        })?;
-        let shared = &mut self.two[at];
-        shared.used = Instant::now();
-        Some(Share::new(&shared.two))
+        match self.two.iter_mut().find(|shared| shared.two.has_room()) {
+            Some(shared) => {
+                shared.used = Instant::now();
+                Room::Share(Share::new(&shared.two))
+            }
+            None if count < max => Room::Another,
+            None => Room::Full,
+        }
     }
 
     /// Lets go of what was idle for long; false if nothing is left.

@@ -69,7 +69,7 @@ impl Server {
         clock: &Clock,
     ) -> Result<Response<Body>, Failed> {
         match &self.pool {
-            Pool::Tcp(pool) => pool.send(parts, body, wanted).await,
+            Pool::Tcp(pool) => pool.send(parts, body, (wanted, clock)).await,
             // In a box is what few requests need: each has room for all that it may come to, and is moved.
             Pool::Quic(pool) => Box::pin(pool.send(parts, body, (wanted, clock))).await,
         }
@@ -87,7 +87,7 @@ impl Server {
     /// are given up then.
     pub(super) fn gives_up_stuck(&self, granted: u64) -> bool {
         match &self.pool {
-            Pool::Tcp(_) => false,
+            Pool::Tcp(pool) => pool.gives_up_stuck(),
             Pool::Quic(pool) => pool.gives_up_stuck(granted),
         }
     }

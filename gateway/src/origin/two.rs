@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::MAX_ANSWER_HEADERS;
 use super::connect::Link;
+use super::line::Line;
 use crate::Body;
 
 /// What a server may send ahead on one request, in bytes.
@@ -46,10 +47,12 @@ pub(super) struct Two {
     extended: Arc<AtomicBool>,
     /// It turned a request away.
     is_spent: AtomicBool,
+    /// Requests that wait for the end of another one.
+    line: Arc<Line>,
 }
 
 impl Two {
-    pub(super) async fn new(link: Link) -> io::Result<Self> {
+    pub(super) async fn new(link: Link, line: Arc<Line>) -> io::Result<Self> {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -89,7 +92,7 @@ impl Two {
             }
         });
         let (active, is_spent) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Self { sender, active, limit, extended, is_spent })
+        Ok(Self { sender, active, limit, extended, is_spent, line })
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -98,6 +101,11 @@ impl Two {
 
     pub(super) fn has_room(&self) -> bool {
         self.active() < *self.limit.borrow()
+    }
+
+    /// True if the server takes no request at all.
+    pub(super) fn is_shut(&self) -> bool {
+        *self.limit.borrow() == 0
     }
 
     /// Whether extended CONNECT may be used, as the server has told.
@@ -136,6 +144,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.0.active.fetch_sub(1, Ordering::Relaxed);
+        self.0.line.free();
     }
 }
 
@@ -176,7 +185,7 @@ mod tests {
             let _ = far.read_to_end(&mut Vec::new()).await;
         });
         let begun = Instant::now();
-        let two = Two::new(Link::of(near)).await.unwrap();
+        let two = Two::new(Link::of(near), Line::new(1)).await.unwrap();
         (begun.elapsed(), *two.limit.borrow())
     }
 

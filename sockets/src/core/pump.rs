@@ -109,6 +109,7 @@ impl Core {
             conn.engine.handle_timeout(now);
             if conn.engine.is_quiet() {
                 cell.spent.return_to(&mut conn.engine);
+                cell.spent.trim();
                 conn.trim();
             }
         }

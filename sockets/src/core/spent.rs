@@ -22,4 +22,9 @@ impl Spent {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         left.drain(..).for_each(|chunk| engine.give_back(chunk));
     }
+
+    /// Gives back the memory of the list, where it is empty.
+    pub(crate) fn trim(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).shrink_to_fit();
+    }
 }

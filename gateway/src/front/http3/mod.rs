@@ -6,7 +6,7 @@ mod outgoing;
 mod tunnel;
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -76,19 +76,28 @@ struct Context {
 
 /// Answers what comes on a connection until it ends or, once the gateway stops, until all that is
 /// under way is answered.
-pub(crate) async fn serve(connection: quicket::tokio::Connection, shared: Arc<Shared>) {
-    let _open = shared.metrics.connected("h3");
-    let _followed = shared.metrics.follow("h3", &connection);
-    if let Err(error) = accept(&connection, &shared).await
-        && !error.is_h3_no_error()
-    {
-        if let Some(violation) = Violation::of_connection(&error) {
-            shared.metrics.refused(violation.reason);
+#[expect(
+    clippy::manual_async_fn,
+    reason = "what a block takes is in its future once, the arguments of an `async fn` twice"
+)]
+pub(crate) fn serve(
+    connection: quicket::tokio::Connection,
+    shared: Arc<Shared>,
+) -> impl Future<Output = ()> + Send {
+    async move {
+        let _open = shared.metrics.connected("h3");
+        let _followed = shared.metrics.follow("h3", &connection);
+        if let Err(error) = accept(&connection, &shared).await
+            && !error.is_h3_no_error()
+        {
+            if let Some(violation) = Violation::of_connection(&error) {
+                shared.metrics.refused(violation.reason);
+            }
+            log::debug!("{}: {error}", connection.remote_addr());
         }
-        log::debug!("{}: {error}", connection.remote_addr());
+        connection.close(Code::H3_NO_ERROR.value(), b"");
+        connection.closed().await;
     }
-    connection.close(Code::H3_NO_ERROR.value(), b"");
-    connection.closed().await;
 }
 
 async fn accept(
@@ -103,46 +112,59 @@ async fn accept(
         log::error!("{}: a handshake without limits", connection.remote_addr());
         return Ok(());
     };
-    let transport = quicket_h3::Connection::server(connection.clone(), header_bytes as usize);
-    let transport = transport.with_kept_sections();
+    let (building, requests) = begin(connection, header_bytes);
     let (stay, under_way) = (shared.stay(), UnderWay::default());
     let (connection, shared) = (connection.clone(), Arc::clone(shared));
     let mut ending = shared.ending.clone();
-    let requests = transport.requests();
+    let mut stopping = Box::pin(async move { ending.takes_nothing_new().await });
     let credentials = Credentials::of_quic(&connection);
     let context = Context { connection: connection.clone(), requests, shared, stay, credentials };
     let context = Arc::new(context);
-    let mut builder = server::builder();
-    // RFC 9220, Section 3: clients ask for WebSocket only where they are told that they may.
-    builder.max_field_section_size(header_bytes.into()).enable_extended_connect(true);
-    // In boxes is what a connection is in only for a moment: its task, which it keeps while it is idle, would have room
-    // for all of that.
-    let building = Box::pin(builder.build(transport));
-    let mut requests: server::Connection<_, Bytes> = building.await?;
+    let mut requests = building.await?;
     let limits = context.shared.current().0.limits;
     let patience = limits.body_timeout;
     let mut idle = Box::pin(under_way.idle(limits.idle_timeout));
-    loop {
-        let accepted = tokio::select! {
-            accepted = requests.accept() => accepted?,
-            () = ending.takes_nothing_new() => break,
+    let has_client_ended = loop {
+        tokio::select! {
+            accepted = poll_fn(|cx| quicket_h3::poll_accept(&mut requests, cx)) => match accepted? {
+                Some(resolver) => {
+                    let (context, counted) = (Arc::clone(&context), under_way.count());
+                    tokio::spawn(boxed(|| exchange(resolver, context, counted)));
+                }
+                None => break true,
+            },
+            () = &mut stopping => break false,
             // RFC 9114, Section 5.1: QUIC's own timeout does not end a connection whose client asks whether we are there.
-            () = &mut idle => break,
-        };
-        let Some(resolver) = accepted else {
-            delivered(&connection, patience).await;
-            return Ok(());
-        };
-        let (context, counted) = (Arc::clone(&context), under_way.count());
-        tokio::spawn(boxed(|| exchange(resolver, context, counted)));
+            () = &mut idle => break false,
+        }
+    };
+    if has_client_ended {
+        Box::pin(requests.shutdown(0)).await?;
+        Box::pin(delivered(&connection, patience)).await;
+        return Ok(());
     }
     let drained = quicket_h3::drain(&mut requests, patience, under_way.ends());
     if Box::pin(drained).await? {
-        delivered(&connection, patience).await;
+        Box::pin(delivered(&connection, patience)).await;
     } else {
         log::debug!("{}: it takes no GOAWAY", connection.remote_addr());
     }
     Ok(())
+}
+
+type Server = server::Connection<quicket_h3::Connection, Bytes>;
+type Building = Pin<Box<dyn Future<Output = Result<Server, h3::error::ConnectionError>> + Send>>;
+
+/// Begins HTTP/3 on a connection. In boxes, and in functions of their own, is what a connection is in only for a moment: its
+/// task, which it keeps while it is idle, would have room for all of that.
+fn begin(connection: &quicket::tokio::Connection, header_bytes: u32) -> (Building, Requests) {
+    let transport = quicket_h3::Connection::server(connection.clone(), header_bytes as usize);
+    let transport = transport.with_kept_sections();
+    let requests = transport.requests();
+    let mut builder = server::builder();
+    // RFC 9220, Section 3: clients ask for WebSocket only where they are told that they may.
+    builder.max_field_section_size(header_bytes.into()).enable_extended_connect(true);
+    (Box::pin(async move { builder.build(transport).await }), requests)
 }
 
 /// Waits until the client has acknowledged all data and the ends of streams, or is gone: the last answers would be cut off.

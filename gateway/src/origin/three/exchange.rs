@@ -17,7 +17,7 @@ use quicket_h3::{BidiStream, RecvStream, SendStream};
 use super::InPages;
 use super::connection::{Share, Three};
 use super::fault;
-use super::line::{Left, Line};
+use super::line::{Left, Line, Place};
 use super::link::Link;
 use super::received::Received;
 use super::upload::Upload;
@@ -53,13 +53,15 @@ impl NoAnswer {
     }
 }
 
-/// Sends a request, and waits for its answer. `line` is for one that waits until the server allows it.
+/// Sends a request, and waits for its answer. `line` is for one that waits until the server allows it, which gives its `place` back
+/// once it does.
 pub(super) async fn exchange(
     share: Share,
     request: Request<Body>,
     line: Option<Line<'_>>,
+    place: &mut Place,
 ) -> Result<Response<Body>, NoAnswer> {
-    let (begun, body) = Begun::new(share, request, line).await?;
+    let (begun, body) = Begun::new(share, request, line, place).await?;
     let Begun { share, parts, sending, mut receiving } = begun;
     let can_repeat = is_safe(&parts.method) && body.is_end_stream();
     let mut upload = Upload::begin(sending, body, share.clone()).await;
@@ -78,7 +80,7 @@ pub(super) async fn upgrade(
     share: Share,
     request: Request<Body>,
 ) -> Result<Response<Body>, NoAnswer> {
-    let (begun, body) = Begun::new(share, request, None).await?;
+    let (begun, body) = Begun::new(share, request, None, &mut None).await?;
     let Begun { share, parts, sending, mut receiving } = begun;
     let mut answer = head(share.connection(), &mut receiving, &parts, true).await?;
     if !answer.status().is_success() {
@@ -109,13 +111,16 @@ impl Begun {
         share: Share,
         request: Request<Body>,
         line: Option<Line<'_>>,
+        place: &mut Place,
     ) -> Result<(Self, Body), NoAnswer> {
         let (parts, body) = request.into_parts();
         let head = Request::from_parts(parts.clone(), ());
         let unsent = |parts, body| Request::from_parts(parts, body);
-        match open(share.connection(), head, line).await {
+        match open(share.connection(), head, line, place).await {
             Ok(Ok(stream)) => {
                 share.grant();
+                // It waits no longer, on whichever connection that was.
+                *place = None;
                 let (sending, receiving) = stream.split();
                 Ok((Self { share, parts, sending, receiving }, body))
             }
@@ -145,6 +150,7 @@ async fn open(
     three: &Three,
     head: Request<()>,
     line: Option<Line<'_>>,
+    place: &mut Place,
 ) -> Result<Result<Stream, StreamError>, Left> {
     let mut sender = three.sender();
     let mut opening = pin!(sender.send_request(head));
@@ -156,7 +162,7 @@ async fn open(
         (Some(opened), _) => Ok(opened),
         (None, None) => Err(Left::Elsewhere),
         // In a box is what few requests need.
-        (None, Some(line)) => Box::pin(line.wait(three, opening)).await,
+        (None, Some(line)) => Box::pin(line.wait(three, opening, place)).await,
     }
 }
 
@@ -228,4 +234,41 @@ async fn receive(
     *answer.version_mut() = Version::HTTP_11;
     answer.extensions_mut().insert(InPages);
     Ok(answer.map(|()| body.boxed_unsync()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use quicket::tokio::Endpoint;
+    use quicket::{ClientConfig, ClientTls, Identity, ServerConfig, ServerTls};
+    use tokio::sync::Semaphore;
+
+    /// It may have waited on another connection, and have its stream on this one at once.
+    #[tokio::test]
+    async fn a_request_that_has_a_stream_waits_no_longer_for_one() {
+        let identity = Identity::self_signed(["localhost"]).unwrap();
+        let client = ClientTls::builder().pinned([identity.fingerprint()]).alpn(["h3"]);
+        let client = ClientConfig::new(client.build().unwrap());
+        let server = ServerTls::builder(identity).alpn(["h3"]).build().unwrap();
+        let listening = Endpoint::bind("127.0.0.1:0").await.unwrap();
+        let listener = listening.listen(ServerConfig::new(server)).unwrap();
+        let endpoint = Endpoint::bind("127.0.0.1:0").await.unwrap();
+        let connecting = endpoint.connect(listener.local_addr(), "localhost", &client);
+        // It never answers.
+        let (client, _server) = tokio::join!(connecting, listener.accept());
+        let three = Arc::new(Three::new(client.unwrap(), listener.local_addr()).await.unwrap());
+        let waiting = Arc::new(Semaphore::new(1));
+        let mut place = Some(Arc::clone(&waiting).try_acquire_owned().unwrap());
+        let request = Request::get("https://localhost/").body(Body::default()).unwrap();
+        let mut asking = pin!(exchange(Share::new(&three), request, None, &mut place));
+        let freed = tokio::time::timeout(Duration::from_secs(20), waiting.acquire());
+        tokio::select! {
+            _ = &mut asking => panic!("an answer that nobody gave"),
+            freed = freed => assert!(freed.is_ok(), "it has its place still"),
+        }
+        assert_eq!(three.streams(), 1);
+    }
 }

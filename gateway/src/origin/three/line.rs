@@ -22,9 +22,10 @@ pub(super) struct Line<'a> {
     pub(super) clock: &'a Clock,
     /// How long it waits at most, on all connections.
     pub(super) until: Instant,
-    /// Its place among those that wait, which it keeps from one connection to the next.
-    pub(super) place: &'a mut Option<OwnedSemaphorePermit>,
 }
+
+/// The place of a request among those that wait, which it keeps from one connection to the next until it has a stream.
+pub(super) type Place = Option<OwnedSemaphorePermit>;
 
 /// Why a request waits no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +48,9 @@ impl Line<'_> {
         self,
         three: &Three,
         opening: impl Future<Output = T>,
+        place: &mut Place,
     ) -> Result<T, Left> {
-        let Line { pool, clock, until, place } = self;
+        let Line { pool, clock, until } = self;
         if place.is_none() {
             let waiting = Arc::clone(&pool.waiting).try_acquire_owned();
             *place = Some(waiting.map_err(|_| Left::Crowded)?);
@@ -63,9 +65,6 @@ impl Line<'_> {
             left = leaves(pool, three, until) => Err(left),
         };
         clock.start();
-        if outcome.is_ok() {
-            *place = None;
-        }
         outcome
     }
 }

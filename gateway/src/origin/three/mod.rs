@@ -127,9 +127,9 @@ impl Pool {
                     let line = may_wait.then(|| {
                         let until =
                             *late.get_or_insert_with(|| Instant::now() + self.dialer.timeout);
-                        Line { pool: self, clock, until, place: &mut place }
+                        Line { pool: self, clock, until }
                     });
-                    exchange(share, request, line).await
+                    exchange(share, request, line, &mut place).await
                 }
             };
             request = match sent {
