@@ -20,20 +20,22 @@ from gateway_site import LONG, Site, end_as_a_failure, fail, say, until  # noqa:
 
 # What the file allows for the data of streams, in MiB.
 BUDGET = 64
-# What the rest of a connection may take: it is idle but for one answer, of which a piece waits. Bytes.
-EACH = {"HTTP/3": 64 << 10, "HTTP/2": 96 << 10, "HTTP/1.1": 64 << 10}
+# What each client may take beside: a connection, and of one answer a piece that waits for the client and one that is read from the
+# server, of 64 KiB at most (docs/gateway.md, "Limits for each client"). Bytes.
+EACH = {"HTTP/3": 160 << 10, "HTTP/2": 224 << 10, "HTTP/1.1": 272 << 10}
 # What may stay when all have gone, beside what was there before: a part of what they took, and bytes.
 STAYS, SLACK = 0.1, 16 << 20
 # How long memory is looked at while nobody reads, in seconds.
 LOOKED = 5
-# For each client the gateway has two descriptors, and this program and nginx have one each.
-DESCRIPTORS = 3
+# Descriptors of the gateway for each client over TCP, and what it and others have beside.
+DESCRIPTORS, OTHERS = 2, 200
 
 
 class UnreadSite(Site):
     """Takes as many clients as come, and lets them be."""
 
     EVENTS = "worker_connections 30000;"
+    HTTP = "open_file_cache max=10;"
 
     def write(self, more):
         super().write(f"[limits]\nmemory_mib = {BUDGET}\nbody_timeout_ms = 600000\n{more}")
@@ -125,10 +127,11 @@ def main():
     parser.add_argument("--clients", type=int, default=10_000, help="(default: %(default)s)")
     arguments = parser.parse_args()
     end_as_a_failure()
-    wanted = DESCRIPTORS * arguments.clients + 1000
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
+    wanted = DESCRIPTORS * arguments.clients + OTHERS
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < wanted:
+        fail(f"{arguments.clients} clients take {wanted} descriptors, and there may be {hard}: raise the limit (ulimit -Hn), or lower --clients")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory(prefix="quicket-unread-") as folder:
         site = UnreadSite(arguments.quicket, pathlib.Path(folder))
         try:
