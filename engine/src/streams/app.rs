@@ -15,6 +15,20 @@ pub(super) const BEGINNING: usize = 16 << 10;
 /// Of a common buffer of no more bytes nothing is kept: it is hardly enough for one stream.
 const LEAST: usize = 64 << 10;
 
+/// What a stream may hold at most that the peer does not let it send yet, in bytes: it goes out when the peer does, while
+/// the application is told.
+const AHEAD: u64 = 16 << 10;
+/// Which part of what may be held now that is at most: many connections whose peers read nothing leave room for others.
+const AHEAD_SHARE: u64 = 4096;
+
+/// What may be held beyond twice the congestion window, in bytes: a burst that is sent, and one that is written meanwhile.
+const MARGIN: usize = 128 << 10;
+
+/// What all streams may hold with a congestion window of so many bytes.
+pub(super) const fn reach(congestion_window: usize) -> usize {
+    congestion_window.saturating_mul(2).saturating_add(MARGIN)
+}
+
 impl Streams {
     /// Opens a stream.
     pub(crate) fn open(&mut self, dir: Dir) -> Result<StreamId, OpenError> {
@@ -277,7 +291,17 @@ impl Streams {
 
     /// How much all streams together may hold of what is to be sent.
     pub(super) fn send_limit(&self) -> usize {
-        self.config.send_buffer.min(self.allowance)
+        self.config.send_buffer.min(self.allowance).min(self.reach)
+    }
+
+    /// Says how much may be in flight: much more than that need not be held, as it would only wait here. So a slow path takes
+    /// no more memory than it is good for.
+    pub(crate) fn set_reach(&mut self, congestion_window: u64) {
+        let window = usize::try_from(congestion_window).unwrap_or(usize::MAX);
+        let before = core::mem::replace(&mut self.reach, reach(window));
+        if self.reach > before {
+            self.tell_writers();
+        }
     }
 
     /// How many bytes of memory the data of all streams takes, in both directions, with what is
@@ -298,13 +322,40 @@ impl Streams {
         self.tell_writers();
     }
 
-    /// Room for the stream in the send buffers.
+    /// Room for the stream in the send buffers. What the peer does not let the stream send waits with the application but
+    /// for a little: nobody has this side keep a full buffer by reading nothing.
     pub(super) fn room(&self, slot: Slot) -> usize {
-        let held = self.table.get(slot).map_or(0, Stream::held);
-        let of_stream = self.config.stream_send_buffer.saturating_sub(held);
+        let Some(stream) = self.table.get(slot) else { return 0 };
+        let held = stream.held();
+        let of_stream =
+            self.config.stream_send_buffer.saturating_sub(held).min(self.sendable_soon(stream));
         let left = self.send_limit().saturating_sub(self.held);
         let of_all = left.saturating_sub(self.reserve());
         of_stream.min(of_all.max(left.min(BEGINNING.saturating_sub(held))))
+    }
+
+    /// How much of a stream may wait for credit.
+    fn ahead(&self) -> u64 {
+        AHEAD.min(self.allowance as u64 / AHEAD_SHARE)
+    }
+
+    /// How much more may be written so that no more than that waits for credit.
+    fn sendable_soon(&self, stream: &Stream) -> usize {
+        let Some(send) = &stream.send else { return 0 };
+        let credit = send.credit_available().min(self.credit.available());
+        let soon = credit.saturating_add(self.ahead()).saturating_sub(send.unsent());
+        usize::try_from(soon).unwrap_or(usize::MAX)
+    }
+
+    /// Tells the writer of a stream that more credit has come, once it is worth it.
+    pub(super) fn tell_credited(&mut self, slot: Slot) {
+        let has_room = self.room(slot) as u64 >= (self.ahead() / 2).max(1);
+        if let Some(stream) = self.table.get_mut(slot)
+            && (has_room && stream.wants_room)
+        {
+            stream.wants_room = false;
+            self.notify(slot, EventFlags::WRITABLE);
+        }
     }
 
     /// What is kept of the common buffer for streams that hold little: where a few that the peer
@@ -317,10 +368,12 @@ impl Streams {
     /// Has the application told when there is room again.
     fn wait_for_room(&mut self, slot: Slot) {
         let all_full = self.held.saturating_add(self.reserve()) >= self.send_limit();
+        // What the peer lets all streams send is waited for by all of them.
+        let all_blocked = self.credit.available() < self.ahead().max(1);
         if let Some(stream) = self.table.get_mut(slot) {
             stream.wants_room = true;
         }
-        if all_full {
+        if all_full || all_blocked {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
     }

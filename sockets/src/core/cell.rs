@@ -174,7 +174,7 @@ impl Cell {
             follow,
             stranded: false,
         };
-        Self { conn: Held::new(conn), handles: AtomicUsize::new(0), spent: Arc::default() }
+        Self { conn: Held::outer(conn), handles: AtomicUsize::new(0), spent: Arc::default() }
     }
 
     /// Locks the connection. Never held while waiting for anything but the locks of the

@@ -25,19 +25,32 @@ fn this_thread() -> usize {
 pub(crate) struct Held<T> {
     value: Mutex<T>,
     holder: AtomicUsize,
+    /// It may be taken while another one is held.
+    is_inner: bool,
 }
 
 impl<T> Held<T> {
-    pub(super) const fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), holder: AtomicUsize::new(NOBODY) }
+    /// A lock that is taken first: a connection's.
+    pub(super) const fn outer(value: T) -> Self {
+        Self { value: Mutex::new(value), holder: AtomicUsize::new(NOBODY), is_inner: false }
+    }
+
+    /// A lock that is also taken under an outer one.
+    pub(super) const fn inner(value: T) -> Self {
+        Self { value: Mutex::new(value), holder: AtomicUsize::new(NOBODY), is_inner: true }
     }
 
     /// Waits until others are through.
     ///
     /// # Panics
     ///
-    /// If this thread holds it.
+    /// If this thread holds it; in builds with assertions also if an outer one is taken under another one, as two threads
+    /// would wait for each other some day.
     pub(super) fn lock(&self) -> HeldGuard<'_, T> {
+        debug_assert!(
+            self.is_inner || none_held() || self.holder.load(Ordering::Relaxed) == this_thread(),
+            "a connection is locked while this thread holds another lock, against the order in docs/threads.md"
+        );
         let value = match self.value.try_lock() {
             Ok(value) => value,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -111,7 +124,7 @@ mod tests {
 
     #[test]
     fn who_would_wait_for_itself_is_told() {
-        let lock = Held::new(());
+        let lock = Held::outer(());
         let message = |panic: Box<dyn std::any::Any + Send>| *panic.downcast::<&str>().unwrap();
         let guard = lock.lock();
         let again = catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
@@ -122,5 +135,17 @@ mod tests {
         drop(guard);
         drop(lock.lock());
         assert_none_held();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn who_takes_locks_against_their_order_is_told() {
+        let (connection, shared) = (Held::outer(()), Held::inner(()));
+        let guard = connection.lock();
+        drop(shared.lock());
+        drop(guard);
+        let _shared = shared.lock();
+        let told = catch_unwind(std::panic::AssertUnwindSafe(|| drop(connection.lock())));
+        assert!(told.unwrap_err().downcast::<&str>().unwrap().contains("against the order"));
     }
 }

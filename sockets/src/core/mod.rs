@@ -167,7 +167,7 @@ impl Core {
             udp_options: Mutex::new(udp.options.clone()),
             udp,
             links: RwLock::new(Arc::new(Links::new(link))),
-            routing: Held::new(routing),
+            routing: Held::inner(routing),
             deadlines: Mutex::new(Deadlines {
                 timers: Timers::new(),
                 links_end: None,

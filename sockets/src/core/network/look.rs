@@ -99,8 +99,9 @@ impl Core {
 
     /// The ports that are in use, by the paths that connections have, or by those that they use.
     fn ports(&self, of: impl Fn(&Conn) -> Vec<u16>) -> Vec<u16> {
-        let mut ports: Vec<_> =
-            self.routing().all().iter().flat_map(|cell| of(&cell.lock())).collect();
+        // Bound first: connections are locked before the routing, never under it.
+        let cells = self.routing().all();
+        let mut ports: Vec<_> = cells.iter().flat_map(|cell| of(&cell.lock())).collect();
         ports.sort_unstable();
         ports.dedup();
         ports
