@@ -15,11 +15,9 @@ pub(super) const BEGINNING: usize = 16 << 10;
 /// Of a common buffer of no more bytes nothing is kept: it is hardly enough for one stream.
 const LEAST: usize = 64 << 10;
 
-/// What a stream may hold at most that the peer does not let it send yet, in bytes: it goes out when the peer does, while
-/// the application is told.
+/// What a stream may hold that the peer does not let it send yet, in bytes: it goes out when the peer does, while the
+/// application is told. A buffer is hardly ever smaller.
 const AHEAD: u64 = 16 << 10;
-/// Which part of what may be held now that is at most: many connections whose peers read nothing leave room for others.
-const AHEAD_SHARE: u64 = 4096;
 
 /// What may be held beyond twice the congestion window, in bytes: a burst that is sent, and one that is written meanwhile.
 const MARGIN: usize = 128 << 10;
@@ -334,22 +332,17 @@ impl Streams {
         of_stream.min(of_all.max(left.min(BEGINNING.saturating_sub(held))))
     }
 
-    /// How much of a stream may wait for credit.
-    fn ahead(&self) -> u64 {
-        AHEAD.min(self.allowance as u64 / AHEAD_SHARE)
-    }
-
-    /// How much more may be written so that no more than that waits for credit.
+    /// How much more may be written so that no more than [`AHEAD`] waits for credit.
     fn sendable_soon(&self, stream: &Stream) -> usize {
         let Some(send) = &stream.send else { return 0 };
         let credit = send.credit_available().min(self.credit.available());
-        let soon = credit.saturating_add(self.ahead()).saturating_sub(send.unsent());
+        let soon = credit.saturating_add(AHEAD).saturating_sub(send.unsent());
         usize::try_from(soon).unwrap_or(usize::MAX)
     }
 
     /// Tells the writer of a stream that more credit has come, once it is worth it.
     pub(super) fn tell_credited(&mut self, slot: Slot) {
-        let has_room = self.room(slot) as u64 >= (self.ahead() / 2).max(1);
+        let has_room = self.room(slot) as u64 >= AHEAD / 2;
         if let Some(stream) = self.table.get_mut(slot)
             && (has_room && stream.wants_room)
         {
@@ -369,7 +362,7 @@ impl Streams {
     fn wait_for_room(&mut self, slot: Slot) {
         let all_full = self.held.saturating_add(self.reserve()) >= self.send_limit();
         // What the peer lets all streams send is waited for by all of them.
-        let all_blocked = self.credit.available() < self.ahead().max(1);
+        let all_blocked = self.credit.available() < AHEAD;
         if let Some(stream) = self.table.get_mut(slot) {
             stream.wants_room = true;
         }

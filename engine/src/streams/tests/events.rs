@@ -240,22 +240,6 @@ fn what_the_peer_does_not_let_a_stream_send_is_not_taken() {
 }
 
 #[test]
-fn where_memory_is_short_nothing_waits_for_credit() {
-    let (mut client, mut server) = pair(roomy());
-    let ids = [(); 3].map(|()| client.open(Dir::Uni).unwrap());
-    client.set_allowance(8 << 20);
-    assert_eq!(client.write(ids[0], &[0; 100_000]), Ok(10_000 + 2048));
-    client.set_allowance(64 << 10);
-    assert_eq!(client.write(ids[1], &[0; 100_000]), Ok(10_000 + 16));
-    client.set_allowance(0);
-    assert_eq!(client.write(ids[2], &[0; 100_000]), Err(WriteError::Blocked));
-    flush(&mut client, &mut server);
-    client.set_allowance(1 << 20);
-    raise(&mut client, ids[1], 10_500);
-    assert!(events(&mut client).contains(&StreamEvent::Writable { id: ids[1] }));
-}
-
-#[test]
 fn what_the_peer_does_not_let_all_streams_send_is_not_taken() {
     let config = StreamsConfig { window: 5000, max_window: 5000, ..roomy() };
     let (mut client, mut server) = pair(config);
