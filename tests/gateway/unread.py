@@ -18,8 +18,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 from gateway_site import LONG, Site, end_as_a_failure, fail, say, until  # noqa: E402
 
-# What the file allows for the data of streams, in MiB: an answer that nobody reads takes 16 KiB of it.
-BUDGET = 256
+# What the file allows for the data of streams, in MiB: an answer that nobody reads takes about 30 KiB of it.
+BUDGET = 512
 # What each client may take beside: a connection, and of one answer a piece that waits for the client and one that is read from the
 # server, of 64 KiB at most (docs/gateway.md, "Limits for each client"). Bytes.
 EACH = {"HTTP/3": 160 << 10, "HTTP/2": 224 << 10, "HTTP/1.1": 272 << 10}
