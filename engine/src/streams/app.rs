@@ -2,6 +2,7 @@
 
 use quicket_wire::{Dir, StreamId, varint};
 
+use super::flow::SendCredit;
 use super::pool::OutOfMemory;
 use super::slab::Slot;
 use super::stream::{EventFlags, Stream};
@@ -19,10 +20,10 @@ const LEAST: usize = 64 << 10;
 /// application is told. A buffer is hardly ever smaller.
 const AHEAD: u64 = 16 << 10;
 
-/// What may be held beyond twice the congestion window, in bytes: a burst that is sent, and one that is written meanwhile.
+/// What a stream may hold beyond twice the congestion window, in bytes: a burst that is sent, and one that is written meanwhile.
 const MARGIN: usize = 128 << 10;
 
-/// What all streams may hold with a congestion window of so many bytes.
+/// What a stream may hold with a congestion window of so many bytes.
 pub(super) const fn reach(congestion_window: usize) -> usize {
     congestion_window.saturating_mul(2).saturating_add(MARGIN)
 }
@@ -289,17 +290,18 @@ impl Streams {
 
     /// How much all streams together may hold of what is to be sent.
     pub(super) fn send_limit(&self) -> usize {
-        self.config.send_buffer.min(self.allowance).min(self.reach)
+        self.config.send_buffer.min(self.allowance)
     }
 
-    /// Says how much may be in flight: much more than that need not be held, as it would only wait here. So a slow path takes
-    /// no more memory than it is good for.
+    /// How much a stream may hold of what is to be sent.
+    pub(super) fn stream_limit(&self) -> usize {
+        self.config.stream_send_buffer.min(self.reach)
+    }
+
+    /// Says how much may be in flight: a stream need not hold much more than that, as it would only wait here. So one on a
+    /// slow path takes no more memory than it is good for.
     pub(crate) fn set_reach(&mut self, congestion_window: u64) {
-        let window = usize::try_from(congestion_window).unwrap_or(usize::MAX);
-        let before = core::mem::replace(&mut self.reach, reach(window));
-        if self.reach > before {
-            self.tell_writers();
-        }
+        self.reach = reach(usize::try_from(congestion_window).unwrap_or(usize::MAX));
     }
 
     /// How many bytes of memory the data of all streams takes, in both directions, with what is
@@ -332,6 +334,13 @@ impl Streams {
         of_stream.min(of_all.max(left.min(BEGINNING.saturating_sub(held))))
     }
 
+    /// True if more waits at a stream than the credit and [`AHEAD`] let it.
+    pub(super) fn is_over(&self, slot: Slot, credit: &SendCredit) -> bool {
+        let send = self.table.get(slot).and_then(|stream| stream.send.as_ref());
+        let unsent = send.map_or(0, |send| send.unsent());
+        credit.available().saturating_add(AHEAD) <= unsent
+    }
+
     /// How much more may be written so that no more than [`AHEAD`] waits for credit.
     fn sendable_soon(&self, stream: &Stream) -> usize {
         let Some(send) = &stream.send else { return 0 };
@@ -340,14 +349,18 @@ impl Streams {
         usize::try_from(soon).unwrap_or(usize::MAX)
     }
 
-    /// Tells the writer of a stream that more credit has come, once it is worth it.
+    /// Tells the writer of a stream that more credit has come, once it is worth it. What else holds the writer up has it
+    /// wait with the others.
     pub(super) fn tell_credited(&mut self, slot: Slot) {
         let has_room = self.room(slot) as u64 >= AHEAD / 2;
-        if let Some(stream) = self.table.get_mut(slot)
-            && (has_room && stream.wants_room)
-        {
+        let Some(stream) = self.table.get_mut(slot).filter(|stream| stream.wants_room) else {
+            return;
+        };
+        if has_room {
             stream.wants_room = false;
             self.notify(slot, EventFlags::WRITABLE);
+        } else {
+            self.writers.push_back(self.table.slab_mut(), slot);
         }
     }
 
@@ -361,8 +374,7 @@ impl Streams {
     /// Has the application told when there is room again.
     fn wait_for_room(&mut self, slot: Slot) {
         let all_full = self.held.saturating_add(self.reserve()) >= self.send_limit();
-        // What the peer lets all streams send is waited for by all of them.
-        let all_blocked = self.credit.available() < AHEAD;
+        let all_blocked = self.is_over(slot, &self.credit);
         if let Some(stream) = self.table.get_mut(slot) {
             stream.wants_room = true;
         }

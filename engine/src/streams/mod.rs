@@ -398,9 +398,8 @@ impl Streams {
     fn on_freed(&mut self, slot: Slot, freed: usize) {
         self.held = self.held.saturating_sub(freed);
         let Some(stream) = self.table.get(slot) else { return };
-        let of_stream = self.config.stream_send_buffer;
-        let has_room = of_stream.saturating_sub(stream.held()) >= of_stream / 4;
-        if stream.wants_room && has_room && self.room(slot) > 0 {
+        let of_stream = self.stream_limit();
+        if stream.wants_room && of_stream.saturating_sub(stream.held()) >= of_stream / 4 {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
         if !self.tell_writers() {
@@ -429,16 +428,21 @@ impl Streams {
         if of_all.saturating_sub(self.held) < (of_all / 8).saturating_add(self.reserve()) {
             return false;
         }
-        // Those that the peer holds up stay: the first one of them comes round again.
+        // Those that the peer's limit of all streams holds up stay, until the first one of them comes round again. Others hear
+        // when data of theirs is acknowledged, or when their own limit rises.
         let mut first_kept = None;
         while let Some(slot) = self.writers.pop_front(self.table.slab_mut()) {
             let may_write = self.room(slot) > 0;
+            let is_over = self.is_over(slot, &self.credit);
             let Some(stream) = self.table.get_mut(slot).filter(|stream| stream.wants_room) else {
                 continue;
             };
             if may_write {
                 stream.wants_room = false;
                 self.notify(slot, EventFlags::WRITABLE);
+                continue;
+            }
+            if !is_over {
                 continue;
             }
             self.writers.push_back(self.table.slab_mut(), slot);
