@@ -315,9 +315,12 @@ impl Connections {
         Some(id)
     }
 
-    /// Who is awake has accepted one: another one need not be woken for it.
+    /// Who is awake has accepted one: another one need not be woken for it, unless more have come.
     pub(crate) fn call_off(&mut self, local: SocketAddr) {
         let Some(listening) = self.listening.get_mut(&local) else { return };
+        if !listening.has_called_too_many() {
+            return;
+        }
         let is_its = |wake: &Wake| matches!(wake, Wake::One(other) if Arc::ptr_eq(other, &listening.changed));
         if let Some(at) = self.woken.iter().position(is_its) {
             self.woken.remove(at);

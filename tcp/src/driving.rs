@@ -108,7 +108,8 @@ impl Driving {
         mut sleeper: impl FnMut(&mut Core, Step) -> io::Result<Arc<Condvar>>,
     ) -> io::Result<T> {
         let until = time.and_then(|time| Instant::now().checked_add(time));
-        let mut seat = Seated { driving: self, is_seated: false };
+        let mut seat =
+            Seated { driving: self, is_seated: false, has_panicked: std::thread::panicking() };
         let mut core = self.lock();
         // Who had the seat has left what came meanwhile to whoever comes next.
         let mut has_turned = core.seat.is_vacant() && core.has_frames();
@@ -259,6 +260,8 @@ fn wait<'a>(
 struct Seated<'a> {
     driving: &'a Driving,
     is_seated: bool,
+    /// The thread did so before it came here.
+    has_panicked: bool,
 }
 
 impl Seated<'_> {
@@ -285,11 +288,21 @@ impl Seated<'_> {
 
 impl Drop for Seated<'_> {
     fn drop(&mut self) {
-        if self.is_seated {
+        let panics = std::thread::panicking() && !self.has_panicked;
+        if self.is_seated || panics {
             let mut core = self.driving.lock();
-            core.wake();
-            core.leader = None;
+            if panics {
+                // In the midst of a frame: what it has done to the stack is not known.
+                core.fail(ErrorKind::Other);
+            }
+            if self.is_seated {
+                core.wake();
+                core.leader = None;
+            }
             self.leave(core);
+            if panics {
+                self.driving.thread.kick();
+            }
         }
     }
 }

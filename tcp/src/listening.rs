@@ -85,6 +85,11 @@ impl Listening {
         self.called = self.called.saturating_sub(1);
     }
 
+    /// More have been called than there is to accept.
+    pub(crate) fn has_called_too_many(&self) -> bool {
+        self.called as usize > self.queue.len()
+    }
+
     /// Counts who sleeps.
     pub(crate) const fn step(&mut self, step: Step) {
         match step {
@@ -133,5 +138,26 @@ mod tests {
             [Some(7), Some(3), None]
         );
         assert_eq!(listening.into_connections().count(), MAX_HALF_OPEN - 3);
+    }
+
+    #[test]
+    fn as_many_are_called_as_come_beyond_those_that_are_taken_at_once() {
+        let mut listening = Listening::new(8);
+        (0..2).for_each(|_| listening.step(Step::Sleeps));
+        let mut calls = 0;
+        for id in 0..3 {
+            listening.begin(id);
+            listening.establish(id as u64);
+            calls += usize::from(listening.call().is_some());
+        }
+        assert_eq!(calls, 2, "who sleeps is called once");
+        // One is taken by who is awake: two are left for the two.
+        assert!(listening.accept().is_some());
+        assert!(!listening.has_called_too_many());
+        // And another one: one too many is called.
+        assert!(listening.accept().is_some());
+        assert!(listening.has_called_too_many());
+        listening.call_off();
+        assert!(!listening.has_called_too_many());
     }
 }

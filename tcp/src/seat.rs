@@ -2,7 +2,8 @@
 //!
 //! A caller that waits for a segment takes it off the port itself, so that no other thread has to be woken first. When it has what
 //! it waited for it leaves the seat to nobody, as it is mostly back at once: until then the switch rings for nobody, and whoever
-//! comes next finds what has come. The thread naps meanwhile, and takes the seat if nobody comes for [`HANDOVER`].
+//! comes next finds what has come. The thread naps meanwhile, and takes the seat if nobody comes for [`HANDOVER`], which it sees
+//! within a [`NAP`].
 
 /// Microseconds since the stack began.
 pub(crate) type Time = u64;

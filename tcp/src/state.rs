@@ -85,7 +85,7 @@ impl Core {
                 let text = match kind {
                     ErrorKind::ConnectionReset => "the switch for packets has gone",
                     ErrorKind::InvalidData => "the switch for packets has left what cannot be",
-                    _ => "the thread of the stack has panicked",
+                    _ => "a thread of the stack has panicked",
                 };
                 Err(io::Error::new(kind, format!("{text}: open another stack")))
             }

@@ -116,7 +116,8 @@ impl Queue {
         if is_active && self.has_sent && self.is_watched {
             self.is_watched = epoll::delete(events, &self.socket).is_err();
         } else if !is_active && !self.is_watched {
-            self.is_watched = epoll::add(events, &self.socket, data, EventFlags::IN).is_ok();
+            let added = epoll::add(events, &self.socket, data, EventFlags::IN);
+            self.is_watched = matches!(added, Ok(()) | Err(Errno::EXIST));
             self.has_sent = false;
         }
         self.is_watched || is_active
