@@ -262,10 +262,15 @@ impl Pool {
             return None;
         }
         let mut kept = self.lock();
+        let before = kept.two.len();
         kept.retain_good(&self.dialer);
+        if kept.two.len() < before {
+            // Another one may be made.
+            self.line.free();
+        }
         if !wanted.is_upgrade || self.dialer.is_always_two() {
             // Who came before has what is free.
-            if kept.two.len() >= MAX_SHARED && self.line.is_waited_in() {
+            if self.line.is_waited_in() {
                 return Some(Found::Full);
             }
             match kept.share(MAX_SHARED) {
