@@ -181,7 +181,7 @@ where
             // hyper has no chunks for these (RFC 9112, Section 6.3, number 8), and says how long they are where it knows.
             let is_last = (is_old || answer.version() == Version::HTTP_10)
                 && !answer.headers().contains_key(CONTENT_LENGTH)
-                && answer.body().size_hint().exact().is_none();
+                && http_body::Body::size_hint(answer.body()).exact().is_none();
             Ok(answer.map(|body| progress.follow(counted, body, is_last)))
         })
     }
