@@ -331,9 +331,7 @@ pub struct TransportConfig {
     /// waits for nothing but acknowledgments of what this side sent counts as closed, as long as
     /// no more than another `max_streams_bidi` do so.
     pub max_streams_step: Option<u64>,
-    /// How much unacknowledged and unsent data one stream holds at most, in bytes: less where twice the congestion window and
-    /// 128 KiB are less, as more would only wait. Of data that the peer's flow control does not let go (RFC 9000, Section 4.1)
-    /// it holds 16 KiB.
+    /// How much unacknowledged and unsent data one stream holds.
     pub stream_send_buffer: usize,
     /// How much unacknowledged and unsent data all streams together hold. An eighth is kept for
     /// streams that hold less than 16 KiB each, so that a few that the peer does not read keep none

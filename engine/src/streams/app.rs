@@ -2,7 +2,6 @@
 
 use quicket_wire::{Dir, StreamId, varint};
 
-use super::flow::SendCredit;
 use super::pool::OutOfMemory;
 use super::slab::Slot;
 use super::stream::{EventFlags, Stream};
@@ -15,18 +14,6 @@ use super::{
 pub(super) const BEGINNING: usize = 16 << 10;
 /// Of a common buffer of no more bytes nothing is kept: it is hardly enough for one stream.
 const LEAST: usize = 64 << 10;
-
-/// What a stream may hold that the peer does not let it send yet, in bytes: it goes out when the peer does, while the
-/// application is told. A buffer is hardly ever smaller.
-const AHEAD: u64 = 16 << 10;
-
-/// What a stream may hold beyond twice the congestion window, in bytes: a burst that is sent, and one that is written meanwhile.
-const MARGIN: usize = 128 << 10;
-
-/// What a stream may hold with a congestion window of so many bytes.
-pub(super) const fn reach(congestion_window: usize) -> usize {
-    congestion_window.saturating_mul(2).saturating_add(MARGIN)
-}
 
 impl Streams {
     /// Opens a stream.
@@ -293,17 +280,6 @@ impl Streams {
         self.config.send_buffer.min(self.allowance)
     }
 
-    /// How much a stream may hold of what is to be sent.
-    pub(super) fn stream_limit(&self) -> usize {
-        self.config.stream_send_buffer.min(self.reach)
-    }
-
-    /// Says how much may be in flight: a stream need not hold much more than that, as it would only wait here. So one on a
-    /// slow path takes no more memory than it is good for.
-    pub(crate) fn set_reach(&mut self, congestion_window: u64) {
-        self.reach = reach(usize::try_from(congestion_window).unwrap_or(usize::MAX));
-    }
-
     /// How many bytes of memory the data of all streams takes, in both directions, with what is
     /// kept for the next.
     pub(crate) const fn footprint(&self) -> usize {
@@ -322,46 +298,13 @@ impl Streams {
         self.tell_writers();
     }
 
-    /// Room for the stream in the send buffers. What the peer does not let the stream send waits with the application but
-    /// for a little: nobody has this side keep a full buffer by reading nothing.
+    /// Room for the stream in the send buffers.
     pub(super) fn room(&self, slot: Slot) -> usize {
-        let Some(stream) = self.table.get(slot) else { return 0 };
-        let held = stream.held();
-        let of_stream =
-            self.config.stream_send_buffer.saturating_sub(held).min(self.sendable_soon(stream));
+        let held = self.table.get(slot).map_or(0, Stream::held);
+        let of_stream = self.config.stream_send_buffer.saturating_sub(held);
         let left = self.send_limit().saturating_sub(self.held);
         let of_all = left.saturating_sub(self.reserve());
         of_stream.min(of_all.max(left.min(BEGINNING.saturating_sub(held))))
-    }
-
-    /// True if more waits at a stream than the credit and [`AHEAD`] let it.
-    pub(super) fn is_over(&self, slot: Slot, credit: &SendCredit) -> bool {
-        let send = self.table.get(slot).and_then(|stream| stream.send.as_ref());
-        let unsent = send.map_or(0, |send| send.unsent());
-        credit.available().saturating_add(AHEAD) <= unsent
-    }
-
-    /// How much more may be written so that no more than [`AHEAD`] waits for credit.
-    fn sendable_soon(&self, stream: &Stream) -> usize {
-        let Some(send) = &stream.send else { return 0 };
-        let credit = send.credit_available().min(self.credit.available());
-        let soon = credit.saturating_add(AHEAD).saturating_sub(send.unsent());
-        usize::try_from(soon).unwrap_or(usize::MAX)
-    }
-
-    /// Tells the writer of a stream that more credit has come, once it is worth it. What else holds the writer up has it
-    /// wait with the others.
-    pub(super) fn tell_credited(&mut self, slot: Slot) {
-        let has_room = self.room(slot) as u64 >= AHEAD / 2;
-        let Some(stream) = self.table.get_mut(slot).filter(|stream| stream.wants_room) else {
-            return;
-        };
-        if has_room {
-            stream.wants_room = false;
-            self.notify(slot, EventFlags::WRITABLE);
-        } else {
-            self.writers.push_back(self.table.slab_mut(), slot);
-        }
     }
 
     /// What is kept of the common buffer for streams that hold little: where a few that the peer
@@ -374,11 +317,10 @@ impl Streams {
     /// Has the application told when there is room again.
     fn wait_for_room(&mut self, slot: Slot) {
         let all_full = self.held.saturating_add(self.reserve()) >= self.send_limit();
-        let all_blocked = self.is_over(slot, &self.credit);
         if let Some(stream) = self.table.get_mut(slot) {
             stream.wants_room = true;
         }
-        if all_full || all_blocked {
+        if all_full {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
     }

@@ -120,7 +120,6 @@ impl Streams {
         if self.credit.raise(frame.maximum) {
             self.tell_blocked = false;
             self.release_blocked();
-            self.tell_writers();
         }
         Ok(())
     }
@@ -140,7 +139,6 @@ impl Streams {
                 self.news.push(StreamNews::MaxStreamData { id, limit });
             }
             self.settle(slot);
-            self.tell_credited(slot);
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ use alloc::boxed::Box;
 
 use quicket_wire::{Dir, Side, StreamId, TransportParameters};
 
-use app::{BEGINNING, reach};
+use app::BEGINNING;
 pub(crate) use assembler::{AssembleError, Assembler};
 pub use chunk::Chunk;
 pub use error::{NotTaken, OpenError, Peek, ReadError, ReadOutcome, WriteError};
@@ -150,8 +150,6 @@ pub(crate) struct Streams {
     held: usize,
     /// Bytes that may be held now in each direction.
     allowance: usize,
-    /// ... for sending, on the path that is used.
-    reach: usize,
     /// Pieces beyond gaps in all receive buffers.
     pieces: usize,
     pool: BufferPool,
@@ -190,7 +188,6 @@ impl Streams {
             window: RecvWindow::new(config.window, config.max_window),
             held: 0,
             allowance: usize::MAX,
-            reach: reach(0),
             pieces: 0,
             pool: BufferPool::new(POOL_BYTES),
             scheduler: Scheduler::new(config.fair),
@@ -221,10 +218,8 @@ impl Streams {
             }
             stream.held_back = is_held_back(self.side, &self.local, stream.id);
             self.settle(slot);
-            self.tell_credited(slot);
         }
         self.release_blocked();
-        self.tell_writers();
     }
 
     /// The peer refused 0-RTT: what was sent counts as never sent and waits for the limits of
@@ -398,7 +393,7 @@ impl Streams {
     fn on_freed(&mut self, slot: Slot, freed: usize) {
         self.held = self.held.saturating_sub(freed);
         let Some(stream) = self.table.get(slot) else { return };
-        let of_stream = self.stream_limit();
+        let of_stream = self.config.stream_send_buffer;
         if stream.wants_room && of_stream.saturating_sub(stream.held()) >= of_stream / 4 {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
@@ -421,35 +416,14 @@ impl Streams {
     /// Wakes those who wait for room, if there is enough; says whether there is.
     fn tell_writers(&mut self) -> bool {
         let of_all = self.send_limit();
-        if self.credit.available() == 0 {
-            // None of them could send it.
-            return false;
-        }
         if of_all.saturating_sub(self.held) < (of_all / 8).saturating_add(self.reserve()) {
             return false;
         }
-        // Those that the peer's limit of all streams holds up stay, until the first one of them comes round again. Others hear
-        // when data of theirs is acknowledged, or when their own limit rises.
-        let mut first_kept = None;
         while let Some(slot) = self.writers.pop_front(self.table.slab_mut()) {
-            let may_write = self.room(slot) > 0;
-            let is_over = self.is_over(slot, &self.credit);
-            let Some(stream) = self.table.get_mut(slot).filter(|stream| stream.wants_room) else {
-                continue;
-            };
-            if may_write {
+            if let Some(stream) = self.table.get_mut(slot) {
                 stream.wants_room = false;
-                self.notify(slot, EventFlags::WRITABLE);
-                continue;
             }
-            if !is_over {
-                continue;
-            }
-            self.writers.push_back(self.table.slab_mut(), slot);
-            if first_kept == Some(slot) {
-                break;
-            }
-            first_kept.get_or_insert(slot);
+            self.notify(slot, EventFlags::WRITABLE);
         }
         true
     }

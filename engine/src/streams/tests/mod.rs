@@ -59,9 +59,6 @@ fn pair(config: StreamsConfig) -> (Streams, Streams) {
     let mut server = Streams::new(Side::Server, config, 2);
     client.set_peer_limits(limits);
     server.set_peer_limits(limits);
-    // No path holds them up.
-    client.set_reach(u64::MAX);
-    server.set_reach(u64::MAX);
     (client, server)
 }
 
