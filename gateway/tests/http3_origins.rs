@@ -268,17 +268,6 @@ fn hold(site: &Site, origin: &Origin, path: &str) -> Vec<Child> {
     (0..MAX_SHARED).map(hold).collect()
 }
 
-/// The value of a counter of the only server.
-fn counter(site: &Site, name: &str) -> u64 {
-    let url = "http://localhost/metrics";
-    let text = site.curl(&["--unix-socket", "metrics.sock", url]).stdout;
-    let text = String::from_utf8(text).unwrap();
-    let name = format!("quicket_gateway_{name}{{origin=\"app\",server=\"h3");
-    let line = text.lines().find(|line| line.starts_with(&name));
-    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in {text}"))
-}
-
 /// What has the counters told, in a folder.
 fn counted(dir: &Path) -> String {
     format!("[metrics]\nlisten = \"unix:{}\"\n", dir.join("metrics.sock").display())
@@ -306,7 +295,8 @@ fn a_server_that_is_busy_and_answers_is_no_failure() {
     assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
     let detail = record["detail"].as_str().unwrap();
     assert!(detail.ends_with("it allows no more requests at the moment"), "{detail}");
-    let counters = ["origin_busy_total", "origin_failures_total"].map(|name| counter(&site, name));
+    let counters =
+        ["origin_busy_total", "origin_failures_total"].map(|name| site.counter(name, "h3"));
     assert_eq!(counters, [1, 0]);
     for child in held {
         assert_eq!(child.wait_with_output().unwrap().stdout, b"200");
@@ -350,8 +340,8 @@ fn a_server_that_is_gone_while_requests_wait_is_a_failure() {
     for child in held.into_iter().chain(waiting) {
         assert_eq!(child.wait_with_output().unwrap().stdout, b"502");
     }
-    assert_eq!(counter(&site, "origin_busy_total"), 0);
-    assert!(counter(&site, "origin_failures_total") >= MAX_SHARED as u64);
+    assert_eq!(site.counter("origin_busy_total", "h3"), 0);
+    assert!(site.counter("origin_failures_total", "h3") >= MAX_SHARED as u64);
 }
 
 /// RFC 9114, Section 5.2: what it was asked for is answered still, and another connection takes what waits.
@@ -393,7 +383,7 @@ fn a_server_that_does_nothing_and_allows_nothing_is_not_busy() {
     // The connection is given up, and the request, of which nothing was sent, goes over a new one.
     assert_eq!(site.get(&[&site.url("/a")]).0, "200");
     assert_eq!(origin.connections(), MAX_SHARED + 1);
-    assert_eq!(counter(&site, "origin_busy_total"), 0);
+    assert_eq!(site.counter("origin_busy_total", "h3"), 0);
 }
 
 #[test]

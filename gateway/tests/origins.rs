@@ -146,17 +146,6 @@ fn hold(site: &Site, log: &Path, path: &str) -> Vec<Child> {
     (0..MAX_SHARED).map(hold).collect()
 }
 
-/// The value of a counter of the only server.
-fn counter(site: &Site, name: &str) -> u64 {
-    let url = "http://localhost/metrics";
-    let text = site.curl(&["--unix-socket", "metrics.sock", url]).stdout;
-    let text = String::from_utf8(text).unwrap();
-    let name = format!("quicket_gateway_{name}{{origin=\"app\",server=\"h2c");
-    let line = text.lines().find(|line| line.starts_with(&name));
-    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in {text}"))
-}
-
 /// Connections that the gateway has to a server.
 const MAX_SHARED: usize = 8;
 
@@ -177,7 +166,8 @@ fn a_server_over_http2_that_is_busy_is_no_failure() {
     assert!((1900..6000).contains(&took), "as long as a connection may take: {took} ms");
     let record = site.records(1).remove(0);
     assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
-    let counters = ["origin_busy_total", "origin_failures_total"].map(|name| counter(&site, name));
+    let counters =
+        ["origin_busy_total", "origin_failures_total"].map(|name| site.counter(name, "h2c"));
     assert_eq!(counters, [1, 0]);
     for child in held {
         assert_eq!(status(child), "200");
@@ -214,8 +204,8 @@ fn a_server_over_http2_that_takes_no_request_is_a_failure() {
     for _ in 0..2 {
         assert_eq!(site.get(&[&site.url("/a")]).0, "504");
     }
-    assert_eq!(counter(&site, "origin_busy_total"), 0);
-    assert_eq!(counter(&site, "origin_failures_total"), 2);
+    assert_eq!(site.counter("origin_busy_total", "h2c"), 0);
+    assert_eq!(site.counter("origin_failures_total", "h2c"), 2);
 }
 
 /// A gateway in front of a server of HTTP/2 without TLS, and the server's log.

@@ -182,6 +182,17 @@ impl Site {
         format!("https://localhost:{}{path}", self.address.port())
     }
 
+    /// The value of a counter of the only server of `app`, whose address begins with `scheme`. The file has the counters at
+    /// `metrics.sock`.
+    pub(crate) fn counter(&self, name: &str, scheme: &str) -> u64 {
+        let text = self.curl(&["--unix-socket", "metrics.sock", "http://localhost/metrics"]).stdout;
+        let text = String::from_utf8(text).unwrap();
+        let name = format!("quicket_gateway_{name}{{origin=\"app\",server=\"{scheme}");
+        let line = text.lines().find(|line| line.starts_with(&name));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+
     pub(crate) fn curl(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("curl");
         command.args(["-sS", "--cacert", "cert.pem", "--max-time", "20"]).args(arguments);
