@@ -28,9 +28,9 @@ VERSIONS = "HTTP/3", "HTTP/2", "HTTP/1.1"
 TAKEN_UP = "Read again: "
 
 # A server of files at a socket of the system. `{name}` has it apart from another one.
-NGINX = """daemon off; master_process off; pid {name}.pid; error_log stderr crit; events {{ }}
+NGINX = """daemon off; master_process off; pid {name}.pid; error_log stderr crit; events {{ {events} }}
 http {{
-  access_log off; client_body_temp_path {name}.body; proxy_temp_path {name}.proxy;
+  {http} access_log off; client_body_temp_path {name}.body; proxy_temp_path {name}.proxy;
   fastcgi_temp_path {name}.fastcgi; uwsgi_temp_path {name}.uwsgi; scgi_temp_path {name}.scgi;
   server {{ listen unix:{folder}/{name}.sock; root {folder}/files; }}
 }}
@@ -115,6 +115,8 @@ class Site:
     FILES = FILES
     # Servers of files with the same content, by their names.
     SERVERS = ("nginx",)
+    # What the servers' files say more of events, and of HTTP.
+    EVENTS = HTTP = ""
     # Where the gateway listens.
     ADDRESS = "127.0.0.1"
     # What its file says of the certificate's key.
@@ -151,7 +153,7 @@ class Site:
 
     def start_server(self, name):
         """A server of files, which listens."""
-        (self.folder / f"{name}.conf").write_text(NGINX.format(folder=self.folder, name=name))
+        (self.folder / f"{name}.conf").write_text(NGINX.format(folder=self.folder, name=name, events=self.EVENTS, http=self.HTTP))
         (self.folder / f"{name}.sock").unlink(missing_ok=True)
         server = self.start(name, ["nginx", "-p", self.folder, "-c", self.folder / f"{name}.conf", "-e", "stderr"])
         until(f"{name} listens", lambda: (self.folder / f"{name}.sock").exists())

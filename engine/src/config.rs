@@ -337,6 +337,12 @@ pub struct TransportConfig {
     /// streams that hold less than 16 KiB each, so that a few that the peer does not read keep none
     /// from beginning.
     pub send_buffer: usize,
+    /// How much of a stream's data may wait for the peer's flow control (RFC 9000, Section 4.1), in bytes. What the peer does
+    /// not let go stays with the application, so that peers that read nothing take little memory. A stream then holds no more
+    /// than twice the congestion window and eight times this (128 KiB at least), either: more would only wait. By default
+    /// `usize::MAX`, which bounds neither: `stream_send_buffer` bytes are taken whether the peer reads or not, which suits
+    /// programs that write before anybody reads. 16 KiB suit servers of many clients.
+    pub send_ahead: usize,
     /// Streams of equal priority take turns (true) or one ends before the next (false). Turns are
     /// of one packet, or of up to 8 where dozens leave at once.
     pub send_fairness: bool,
@@ -399,6 +405,7 @@ impl Default for TransportConfig {
             max_streams_step: None,
             stream_send_buffer: 4 << 20,
             send_buffer: 16 << 20,
+            send_ahead: usize::MAX,
             send_fairness: true,
             crypto_buffer: 64 << 10,
             datagram_receive_buffer: 1 << 20,

@@ -569,9 +569,13 @@ fn open_log(snapshot: &Snapshot, metrics: &Metrics) -> Result<Log, StartError> {
     log.map_err(|error| StartError::Log(path.unwrap_or(Path::new("-")).to_owned(), error))
 }
 
+/// What of an answer may wait for its client to let it come, in bytes of each stream: the rest stays with the origin.
+const SEND_AHEAD: usize = 16 << 10;
+
 fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {
     let transport = TransportConfig {
         max_streams_bidi: snapshot.limits.requests.into(),
+        send_ahead: SEND_AHEAD,
         ..TransportConfig::default()
     };
     let retry = match snapshot.limits.handshakes_without_retry {

@@ -201,6 +201,7 @@ impl Connection {
         }
         let sample = rtt_sample.map(|rtt| (largest.path, rtt));
         self.detect_lost(now, id, sample);
+        self.streams.set_congestion_window(self.paths.active().congestion.window());
         // RFC 9002, Section 6.2.1: a client does not reset the back-off while it does not know
         // whether the server has validated its address.
         if self.peer_validated_us || !self.side.is_client() {

@@ -280,6 +280,16 @@ impl Streams {
         self.config.send_buffer.min(self.allowance)
     }
 
+    /// How much a stream may hold of what is to be sent.
+    pub(super) fn stream_limit(&self) -> usize {
+        self.ahead.limit(self.config.stream_send_buffer)
+    }
+
+    /// Says how much may be in flight.
+    pub(crate) fn set_congestion_window(&mut self, bytes: u64) {
+        self.ahead.set_window(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
     /// How many bytes of memory the data of all streams takes, in both directions, with what is
     /// kept for the next.
     pub(crate) const fn footprint(&self) -> usize {
@@ -300,11 +310,42 @@ impl Streams {
 
     /// Room for the stream in the send buffers.
     pub(super) fn room(&self, slot: Slot) -> usize {
-        let held = self.table.get(slot).map_or(0, Stream::held);
-        let of_stream = self.config.stream_send_buffer.saturating_sub(held);
+        let Some(stream) = self.table.get(slot) else { return 0 };
+        let held = stream.held();
+        let of_stream = self.stream_limit().saturating_sub(held).min(self.room_ahead(stream));
         let left = self.send_limit().saturating_sub(self.held);
         let of_all = left.saturating_sub(self.reserve());
         of_stream.min(of_all.max(left.min(BEGINNING.saturating_sub(held))))
+    }
+
+    /// Room for the stream beside what waits for credit.
+    fn room_ahead(&self, stream: &Stream) -> usize {
+        let Some(send) = &stream.send else { return 0 };
+        self.ahead.room(send.credit_available().min(self.credit.available()), send.unsent())
+    }
+
+    /// True if the credit of all streams together leaves this one no room.
+    pub(super) fn is_held_up(&self, slot: Slot) -> bool {
+        let send = self.table.get(slot).and_then(|stream| stream.send.as_ref());
+        send.is_some_and(|send| self.ahead.room(self.credit.available(), send.unsent()) == 0)
+    }
+
+    /// Tells the writer of a stream that more credit has come, once it is worth it. What else holds the writer up has it
+    /// wait with the others.
+    pub(super) fn tell_credited(&mut self, slot: Slot) {
+        if !self.ahead.is_bounded() {
+            return;
+        }
+        let is_worth_it = self.room(slot) >= self.ahead.worth().max(1);
+        let Some(stream) = self.table.get_mut(slot).filter(|stream| stream.wants_room) else {
+            return;
+        };
+        if is_worth_it {
+            stream.wants_room = false;
+            self.notify(slot, EventFlags::WRITABLE);
+        } else {
+            self.writers.push_back(self.table.slab_mut(), slot);
+        }
     }
 
     /// What is kept of the common buffer for streams that hold little: where a few that the peer
@@ -317,10 +358,11 @@ impl Streams {
     /// Has the application told when there is room again.
     fn wait_for_room(&mut self, slot: Slot) {
         let all_full = self.held.saturating_add(self.reserve()) >= self.send_limit();
+        let held_up = self.is_held_up(slot);
         if let Some(stream) = self.table.get_mut(slot) {
             stream.wants_room = true;
         }
-        if all_full {
+        if all_full || held_up {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
     }

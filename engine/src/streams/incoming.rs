@@ -120,6 +120,7 @@ impl Streams {
         if self.credit.raise(frame.maximum) {
             self.tell_blocked = false;
             self.release_blocked();
+            self.tell_writers();
         }
         Ok(())
     }
@@ -139,6 +140,7 @@ impl Streams {
                 self.news.push(StreamNews::MaxStreamData { id, limit });
             }
             self.settle(slot);
+            self.tell_credited(slot);
         }
         Ok(())
     }

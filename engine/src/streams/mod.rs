@@ -5,6 +5,7 @@
 //! settling the stream it touched, which puts it into the queues where it belongs. The halves
 //! ([`send`], [`recv`]) know their own state and nothing of each other.
 
+mod ahead;
 mod app;
 mod assembler;
 mod chunk;
@@ -36,6 +37,7 @@ use alloc::boxed::Box;
 
 use quicket_wire::{Dir, Side, StreamId, TransportParameters};
 
+use ahead::Ahead;
 use app::BEGINNING;
 pub(crate) use assembler::{AssembleError, Assembler};
 pub use chunk::Chunk;
@@ -89,6 +91,8 @@ pub(crate) struct StreamsConfig {
     pub(crate) stream_send_buffer: usize,
     /// How much all streams together hold of it.
     pub(crate) send_buffer: usize,
+    /// How much of it a stream holds that cannot leave yet.
+    pub(crate) send_ahead: usize,
     /// Streams of equal priority take turns by packet, or one ends before the next.
     pub(crate) fair: bool,
 }
@@ -150,6 +154,8 @@ pub(crate) struct Streams {
     held: usize,
     /// Bytes that may be held now in each direction.
     allowance: usize,
+    /// What a stream may hold that cannot leave yet.
+    ahead: Ahead,
     /// Pieces beyond gaps in all receive buffers.
     pieces: usize,
     pool: BufferPool,
@@ -188,6 +194,7 @@ impl Streams {
             window: RecvWindow::new(config.window, config.max_window),
             held: 0,
             allowance: usize::MAX,
+            ahead: Ahead::new(config.send_ahead),
             pieces: 0,
             pool: BufferPool::new(POOL_BYTES),
             scheduler: Scheduler::new(config.fair),
@@ -218,8 +225,10 @@ impl Streams {
             }
             stream.held_back = is_held_back(self.side, &self.local, stream.id);
             self.settle(slot);
+            self.tell_credited(slot);
         }
         self.release_blocked();
+        self.tell_writers();
     }
 
     /// The peer refused 0-RTT: what was sent counts as never sent and waits for the limits of
@@ -393,7 +402,7 @@ impl Streams {
     fn on_freed(&mut self, slot: Slot, freed: usize) {
         self.held = self.held.saturating_sub(freed);
         let Some(stream) = self.table.get(slot) else { return };
-        let of_stream = self.config.stream_send_buffer;
+        let of_stream = self.stream_limit();
         if stream.wants_room && of_stream.saturating_sub(stream.held()) >= of_stream / 4 {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
@@ -416,14 +425,35 @@ impl Streams {
     /// Wakes those who wait for room, if there is enough; says whether there is.
     fn tell_writers(&mut self) -> bool {
         let of_all = self.send_limit();
+        if self.ahead.is_bounded() && self.credit.available() == 0 {
+            // None of them could send it.
+            return false;
+        }
         if of_all.saturating_sub(self.held) < (of_all / 8).saturating_add(self.reserve()) {
             return false;
         }
+        // Those that the peer's limit of all streams holds up stay, until the first one of them comes round again. Others hear
+        // when data of theirs is acknowledged, or when their own limit rises.
+        let mut first_kept = None;
         while let Some(slot) = self.writers.pop_front(self.table.slab_mut()) {
-            if let Some(stream) = self.table.get_mut(slot) {
+            let may_write = self.room(slot) > 0;
+            let is_held_up = self.is_held_up(slot);
+            let Some(stream) = self.table.get_mut(slot).filter(|stream| stream.wants_room) else {
+                continue;
+            };
+            if may_write {
                 stream.wants_room = false;
+                self.notify(slot, EventFlags::WRITABLE);
+                continue;
             }
-            self.notify(slot, EventFlags::WRITABLE);
+            if !is_held_up {
+                continue;
+            }
+            self.writers.push_back(self.table.slab_mut(), slot);
+            if first_kept == Some(slot) {
+                break;
+            }
+            first_kept.get_or_insert(slot);
         }
         true
     }
@@ -463,6 +493,7 @@ impl From<&TransportConfig> for StreamsConfig {
             max_streams_step: config.max_streams_step,
             stream_send_buffer: config.stream_send_buffer,
             send_buffer: config.send_buffer,
+            send_ahead: config.send_ahead,
             fair: config.send_fairness,
         }
     }

@@ -1,5 +1,5 @@
 //! What only some of the random simulations do beside the rest: 0-RTT, migration, preferred
-//! addresses, tiny windows, very many streams, silence.
+//! addresses, tiny windows, little that is written ahead of the peer, very many streams, silence.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ pub(crate) struct Extras {
     tiny: bool,
     many: bool,
     pause: Option<Duration>,
+    ahead: Option<usize>,
 }
 
 impl Extras {
@@ -46,6 +47,7 @@ impl Extras {
             tiny: rng.one_in(8),
             many: rng.one_in(12),
             pause: rng.one_in(6).then(|| Duration::from_millis(rng.between(900, 8_000))),
+            ahead: rng.one_in(2).then(|| rng.between(0, 20_000) as usize),
             rng,
         }
     }
@@ -65,6 +67,10 @@ impl Extras {
             let streams = self.rng.between(40, 300);
             Arc::make_mut(&mut options.server.transport).max_streams_bidi = streams;
             Arc::make_mut(&mut options.server.transport).max_streams_uni = streams;
+        }
+        if let Some(ahead) = self.ahead {
+            Arc::make_mut(&mut options.client.transport).send_ahead = ahead;
+            Arc::make_mut(&mut options.server.transport).send_ahead = ahead / 2;
         }
         if self.tiny {
             let mut tiny = |t: &mut TransportConfig| {

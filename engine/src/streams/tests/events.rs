@@ -2,10 +2,26 @@
 
 use alloc::vec;
 
+use quicket_wire::frame::{MaxData, MaxStreamData};
 use quicket_wire::varint;
 
 use super::super::{ReadOutcome, StreamEvent, WriteError};
 use super::*;
+
+/// Send buffers that hold more than windows let go, but for a little.
+fn bounded() -> StreamsConfig {
+    StreamsConfig {
+        stream_send_buffer: 1 << 20,
+        send_buffer: 1 << 20,
+        send_ahead: 16 << 10,
+        ..config()
+    }
+}
+
+/// The peer lets a stream send up to `maximum`.
+fn raise(streams: &mut Streams, id: StreamId, maximum: u64) {
+    streams.on_max_stream_data(&MaxStreamData { id, maximum }).unwrap();
+}
 
 fn events(streams: &mut Streams) -> Vec<StreamEvent> {
     core::iter::from_fn(|| streams.poll_event()).collect()
@@ -201,6 +217,98 @@ fn streams_that_nobody_reads_leave_room_for_others_to_begin() {
     acked(&mut client, &packet.sent);
     assert_eq!(events(&mut client), [StreamEvent::Writable { id: greedy[4] }]);
     assert!(client.write(greedy[4], &data).unwrap() >= 8 << 10);
+}
+
+#[test]
+fn what_the_peer_does_not_let_a_stream_send_is_not_taken() {
+    const AHEAD: usize = 16 << 10;
+    let (mut client, mut server) = pair(bounded());
+    let id = client.open(Dir::Uni).unwrap();
+    // A window of 10,000, and what goes out as soon as the next one is there.
+    assert_eq!(client.write(id, &[0; 100_000]), Ok(10_000 + AHEAD));
+    assert_eq!(client.write(id, &[0]), Err(WriteError::Blocked));
+    // It comes, and nobody reads it.
+    flush(&mut client, &mut server);
+    assert_eq!(events(&mut client), [], "there is no more credit than before");
+    assert_eq!(client.send_capacity(id), Ok(0));
+    // A little is not worth it: what waits can use it.
+    raise(&mut client, id, 10_001);
+    assert_eq!(events(&mut client), []);
+    raise(&mut client, id, 10_000 + AHEAD as u64 / 2);
+    assert_eq!(events(&mut client), [StreamEvent::Writable { id }]);
+    assert_eq!(client.write(id, &[0; 100_000]), Ok(AHEAD / 2));
+}
+
+#[test]
+fn what_the_peer_does_not_let_all_streams_send_is_not_taken() {
+    let config = StreamsConfig { window: 5000, max_window: 5000, ..bounded() };
+    let (mut client, mut server) = pair(config);
+    let ids = [(); 2].map(|()| client.open(Dir::Uni).unwrap());
+    for id in ids {
+        assert_eq!(client.write(id, &[0; 100_000]), Ok(5000 + (16 << 10)));
+    }
+    flush(&mut client, &mut server);
+    assert_eq!(events(&mut client), []);
+    client.on_max_data(&MaxData { maximum: 50_000 }).unwrap();
+    let woken = events(&mut client);
+    assert_eq!(woken, ids.map(|id| StreamEvent::Writable { id }));
+}
+
+#[test]
+fn what_a_stream_holds_follows_the_congestion_window() {
+    let config = StreamsConfig {
+        stream_window: 4 << 20,
+        max_stream_window: 4 << 20,
+        window: 4 << 20,
+        max_window: 4 << 20,
+        send_buffer: 4 << 20,
+        ..bounded()
+    };
+    let (mut client, _) = pair(config);
+    let (id, other) = (client.open(Dir::Uni).unwrap(), client.open(Dir::Uni).unwrap());
+    client.set_congestion_window(12_000);
+    let limit = 2 * 12_000 + (128 << 10);
+    assert_eq!(client.write(id, &[0; 1 << 20]), Ok(limit));
+    assert_eq!(client.write(id, &[0; 1]), Err(WriteError::Blocked));
+    assert_eq!(client.write(other, &[0; 1 << 20]), Ok(limit), "of others nothing is taken");
+    let packet = packet_of(&mut client, 60_000);
+    client.set_congestion_window(24_000);
+    acked(&mut client, &packet.sent);
+    assert!(events(&mut client).contains(&StreamEvent::Writable { id }));
+    // It falls, as after a loss: nothing is dropped, and there is no room until enough has been acknowledged.
+    client.write(id, &[0; 1 << 20]).unwrap();
+    client.set_congestion_window(0);
+    assert_eq!(client.send_capacity(id), Ok(0));
+    client.set_congestion_window(u64::MAX);
+    assert!(client.send_capacity(id).unwrap() > 1 << 19);
+}
+
+#[test]
+fn streams_that_nobody_reads_hold_up_no_other() {
+    let config =
+        StreamsConfig { max_streams_uni: 100, window: 1 << 20, max_window: 1 << 20, ..bounded() };
+    let (mut client, mut server) = pair(config);
+    client.set_congestion_window(12_000);
+    for _ in 0..40 {
+        let id = client.open(Dir::Uni).unwrap();
+        client.write(id, &[0; 100_000]).unwrap();
+        assert_eq!(client.write(id, &[0]), Err(WriteError::Blocked));
+    }
+    flush(&mut client, &mut server);
+    let id = client.open(Dir::Uni).unwrap();
+    assert_eq!(client.write(id, &[0; 20_000]), Ok(20_000));
+    raise(&mut client, id, 1 << 20);
+    assert_eq!(client.write(id, &[0; 100_000]), Ok(100_000));
+}
+
+#[test]
+fn without_any_credit_a_stream_takes_a_little() {
+    let mut client = Streams::new(Side::Client, bounded(), 1);
+    client.set_peer_limits(PeerLimits { initial_max_streams_uni: 1, ..PeerLimits::default() });
+    let id = client.open(Dir::Uni).unwrap();
+    assert_eq!(client.write(id, &[0; 100_000]), Ok(16 << 10));
+    client.set_peer_limits(limits_of(&config()));
+    assert_eq!(events(&mut client), [StreamEvent::Writable { id }]);
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn config() -> StreamsConfig {
         max_streams_step: None,
         stream_send_buffer: 16_384,
         send_buffer: 50_000,
+        send_ahead: usize::MAX,
         fair: true,
     }
 }

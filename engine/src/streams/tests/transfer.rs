@@ -262,10 +262,17 @@ fn tight_limits_slow_down_but_never_deadlock() {
         max_streams_step: None,
         stream_send_buffer: 1000,
         send_buffer: 1500,
+        send_ahead: usize::MAX,
         fair: false,
     };
     for seed in 0..6 {
         World::new(seed, seed % 2 == 0, tight.clone()).run(8);
+    }
+    for send_ahead in [0, 1, 100, 600] {
+        let tight = StreamsConfig { send_ahead, ..tight.clone() };
+        for seed in 0..6 {
+            World::new(seed, seed % 2 == 0, tight.clone()).run(8);
+        }
     }
 }
 
