@@ -188,7 +188,8 @@ class Site:
             if process.poll() is not None:
                 fail(f"{what} has ended:\n{log.read_text()}")
         with socket.socket() as probe:
-            return probe.connect_ex((self.ADDRESS, self.port)) == 0
+            # QUIC may come after TCP.
+            return probe.connect_ex((self.ADDRESS, self.port)) == 0 and bool(self.status()["addresses"])
 
     def log(self):
         return (self.folder / pathlib.Path(self.quicket).name).with_suffix(".log").read_text()

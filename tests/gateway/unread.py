@@ -96,8 +96,13 @@ class OverQuic:
             fail(f"the clients over HTTP/3 end:\n{site.log()}")
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
+        # It says goodbye, so that nothing waits for a timeout.
+        self.process.stdin.close()
+        try:
+            self.process.wait(LONG)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def look(site, version, clients, count):
