@@ -165,3 +165,28 @@ fn checks_go_on_over_reloads() {
     assert!(reloads > 5, "{reloads} reloads in the time of a check");
     assert_eq!(fs::read_to_string(&stuck).unwrap(), "asked\n", "{reloads} reloads");
 }
+
+#[test]
+fn turns_go_on_over_reloads() {
+    let dir = folder();
+    let ((_a, a), (_b, b)) = (server(dir.path(), "a"), server(dir.path(), "b"));
+    let file = |balance: &str, weight: u32| {
+        file(&format!(
+            "servers = [\"{a}\", {{ url = \"{b}\", weight = {weight} }}]\nbalance = \"{balance}\"\n"
+        ))
+    };
+    let site = Site::start(dir, &file("round-robin", 1));
+    for (balance, weight, expected) in
+        [("round-robin", 1, [4, 4]), ("round-robin", 3, [2, 6]), ("least-requests", 1, [4, 4])]
+    {
+        site.reload(&file(balance, weight));
+        let mut all = BTreeMap::new();
+        for _ in 0..8 {
+            for (name, count) in answers(&site, 1, &[]) {
+                *all.entry(name).or_default() += count;
+            }
+            site.reload(&file(balance, weight));
+        }
+        assert_eq!(all, count(&[("a", expected[0]), ("b", expected[1])]), "{balance}, {weight}");
+    }
+}
