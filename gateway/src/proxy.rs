@@ -24,7 +24,7 @@ use crate::headers::{self, Asked, EARLY_DATA};
 use crate::log_line::{Followed, Record};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
-use crate::pace::{Flow, Payers};
+use crate::pace::{Flow, Payers, Rate};
 use crate::request::{self, Refusal, is_safe};
 use crate::route::{Route, Site};
 use crate::snapshot::Snapshot;
@@ -397,7 +397,7 @@ impl Way<'_> {
     }
 
     fn payers(&self) -> Payers {
-        let site = self.site.and_then(|site| site.rate.clone());
+        let site = self.site.and_then(|site| site.rate.as_ref()).map(Rate::account);
         Payers { site, client: self.payer.clone() }
     }
 

@@ -13,7 +13,7 @@ use crate::config::EarlyData;
 use crate::credentials::Rule;
 use crate::edits::Edits;
 use crate::metrics::{Metrics, RouteMetrics};
-use crate::pace::Rate;
+use crate::pace::{Account, Rate};
 use crate::pages::Pages;
 use crate::path::{Doubt, Prefix};
 use crate::request::Refusal;
@@ -40,7 +40,7 @@ pub(crate) struct Site {
     /// What clients are asked for.
     pub(crate) rule: Option<Rule>,
     /// How fast bodies flow, of all requests together.
-    pub(crate) rate: Option<Arc<Rate>>,
+    pub(crate) rate: Option<Rate>,
 }
 
 /// Requests that are treated alike.
@@ -81,6 +81,17 @@ impl Sites {
             for route in &site.routes {
                 let counted = || Arc::new(metrics.route(&site.name, route.label()));
                 route.metrics.get_or_init(counted);
+            }
+        }
+    }
+
+    /// Has sites go on with the rates of those that had the same name.
+    pub(crate) fn take_over(&self, before: &Self) {
+        let rate = |site: &Arc<Site>| Some((site.name.clone(), site.rate.as_ref()?.account()));
+        let accounts: HashMap<String, Arc<Account>> = before.all().filter_map(rate).collect();
+        for site in self.all() {
+            if let (Some(rate), Some(account)) = (&site.rate, accounts.get(&site.name)) {
+                rate.take_over(account);
             }
         }
     }
