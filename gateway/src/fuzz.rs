@@ -15,6 +15,7 @@ use http::{Method, Request, Uri, Version};
 use quicket::Identity;
 
 use crate::headers::{self, Asked};
+use crate::path::{self, Doubt, Prefix};
 use crate::{config, front, request};
 
 #[cfg(test)]
@@ -70,6 +71,20 @@ pub fn request(input: &[u8]) {
     for text in [path.to_owned(), decoded(path)] {
         let is_dots = |part: &str| matches!(part.split(';').next(), Some("." | ".."));
         assert!(!text.split(['/', '\\']).any(is_dots), "{path:?}");
+    }
+    let before = decoded(path);
+    if request::normalise(&mut parts).is_ok() {
+        let path = parts.uri.path();
+        assert_eq!(decoded(path), before);
+        assert_eq!(path::check(path), Ok(()));
+        assert_eq!(path::normalised(path), None, "once is enough");
+        for route in ["/", "/a", "/a/b"].map(Prefix::new) {
+            // Whoever decodes all at once and leaves out empty segments is seen to.
+            let plain: Vec<&str> = before.split('/').filter(|name| !name.is_empty()).collect();
+            let named: Vec<&str> = route.as_str().split('/').skip(1).collect();
+            let is_seen = Doubt::of(path).is_some_and(|doubt| doubt.may_begin_with(&route));
+            assert!(!plain.starts_with(&named) || route.rest(path).is_some() || is_seen);
+        }
     }
     let lengths: Vec<&HeaderValue> = parts.headers.get_all(header::CONTENT_LENGTH).iter().collect();
     assert!(lengths.len() < 2);

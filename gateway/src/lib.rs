@@ -48,6 +48,7 @@ pub mod origin;
 mod pace;
 mod pages;
 mod pass;
+mod path;
 mod presented;
 mod protocol;
 mod proxy;

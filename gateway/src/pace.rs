@@ -5,7 +5,8 @@
 
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -59,17 +60,42 @@ impl Paid {
 #[derive(Debug)]
 pub(crate) struct Rate {
     per_second: u64,
+    /// Begun, or taken over from the configuration before, with the first body.
+    account: OnceLock<Arc<Account>>,
+}
+
+/// What a site has paid for, and may have, whichever configuration its requests came by.
+#[derive(Debug)]
+pub(crate) struct Account {
+    per_second: AtomicU64,
     paid: Mutex<Paid>,
 }
 
 impl Rate {
-    pub(crate) fn new(per_second: u64) -> Arc<Self> {
-        Arc::new(Self { per_second, paid: Mutex::new(Paid::new(Instant::now())) })
+    pub(crate) const fn new(per_second: u64) -> Self {
+        Self { per_second, account: OnceLock::new() }
     }
 
+    pub(crate) fn account(&self) -> Arc<Account> {
+        let begin = || {
+            let paid = Mutex::new(Paid::new(Instant::now()));
+            Arc::new(Account { per_second: AtomicU64::new(self.per_second), paid })
+        };
+        Arc::clone(self.account.get_or_init(begin))
+    }
+
+    /// Goes on with the account of the configuration before. What flows already does so at this rate, too.
+    pub(crate) fn take_over(&self, account: &Arc<Account>) {
+        account.per_second.store(self.per_second, Ordering::Relaxed);
+        // Where bodies flowed already, they have one.
+        let _ = self.account.set(Arc::clone(account));
+    }
+}
+
+impl Account {
     fn pay(&self, flow: Flow, bytes: usize) -> Duration {
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-        paid.pay(flow, bytes, self.per_second, Instant::now())
+        paid.pay(flow, bytes, self.per_second.load(Ordering::Relaxed), Instant::now())
     }
 }
 
@@ -97,7 +123,7 @@ pub(crate) async fn rest(mut owed: Duration, still: impl Fn()) {
 /// Who pays for the bodies of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Payers {
-    pub(crate) site: Option<Arc<Rate>>,
+    pub(crate) site: Option<Arc<Account>>,
     /// An address, and its rate.
     pub(crate) client: Option<(Arc<Clients>, IpAddr, u64)>,
 }
@@ -119,7 +145,7 @@ impl Payers {
 
     /// Pays for so many bytes; how long to wait before more may flow.
     pub(crate) fn pay(&self, flow: Flow, bytes: usize) -> Duration {
-        let site = self.site.as_ref().map(|rate| rate.pay(flow, bytes));
+        let site = self.site.as_ref().map(|account| account.pay(flow, bytes));
         let client = self.client.as_ref().map(|(clients, address, per_second)| {
             // Its connection is there: nobody has made it up.
             clients.pay(*address, flow, bytes, *per_second, true)

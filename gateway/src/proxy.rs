@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
 use quicket_front::authority::host;
@@ -24,7 +24,7 @@ use crate::headers::{self, Asked, EARLY_DATA};
 use crate::log_line::{Followed, Record};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
-use crate::pace::{Flow, Payers};
+use crate::pace::{Flow, Payers, Rate};
 use crate::request::{self, Refusal, is_safe};
 use crate::route::{Route, Site};
 use crate::snapshot::Snapshot;
@@ -147,6 +147,7 @@ async fn pass_on<'a>(
     record: &mut Record,
 ) -> Result<Response<Body>, Refusal> {
     let authority = request::check(&parts)?;
+    request::normalise(&mut parts)?;
     if headers::goes_round(&parts.headers) {
         return Err(Refusal::new(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
     }
@@ -170,7 +171,7 @@ async fn pass_on<'a>(
     };
     let route = site.find(&parts)?;
     way.route = Some(route);
-    record.takes(&route.path);
+    record.takes(route.prefix.as_str());
     let wish = wish.map(|wish| wish.allow(route.action.upgrades())).transpose()?.flatten();
     // What follows an upgrade is not safe to repeat.
     let method = if wish.is_some() { &Method::CONNECT } else { &parts.method };
@@ -311,17 +312,10 @@ async fn ask(
 
 /// Gives the path the prefix that the route demands.
 fn rewrite(parts: &mut Parts, route: &Route) -> Result<(), Refusal> {
-    let Some(mut target) = route.rewritten(parts.uri.path()) else { return Ok(()) };
-    if let Some(query) = parts.uri.query() {
-        target.push('?');
-        target.push_str(query);
+    match route.rewritten(parts.uri.path()) {
+        Some(target) => request::replace_path(parts, target),
+        None => Ok(()),
     }
-    let mut uri = std::mem::take(&mut parts.uri).into_parts();
-    uri.path_and_query = target.parse().ok();
-    let built = uri.path_and_query.is_some().then(|| Uri::from_parts(uri).ok()).flatten();
-    // Nothing but its length can be wrong.
-    parts.uri = built.ok_or(Refusal::new(StatusCode::URI_TOO_LONG, "the path becomes too long"))?;
-    Ok(())
 }
 
 /// True if a request that came as 0-RTT data goes on as such. Others wait until it is sure that they
@@ -403,7 +397,7 @@ impl Way<'_> {
     }
 
     fn payers(&self) -> Payers {
-        let site = self.site.and_then(|site| site.rate.clone());
+        let site = self.site.and_then(|site| site.rate.as_ref()).map(Rate::account);
         Payers { site, client: self.payer.clone() }
     }
 

@@ -2,16 +2,14 @@
 //! quite right, and attackers live on the difference: what is in doubt is refused here, once, whatever
 //! version of HTTP it came by.
 
-use std::borrow::Cow;
-
 use http::header::{self, HeaderName};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
 use quicket_front::authority;
 
 use crate::clients::Exceeded;
-use crate::upgrade;
+use crate::{path, upgrade};
 
 /// Why a request is not passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +36,7 @@ impl Refusal {
         Self { status, reason, allowed: Vec::new(), retry_after: None }
     }
 
-    const fn bad(reason: &'static str) -> Self {
+    pub(crate) const fn bad(reason: &'static str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, reason)
     }
 }
@@ -124,52 +122,33 @@ fn check_path(request: &Parts) -> Result<(), Refusal> {
             false => Err(Refusal::bad("* with another method than OPTIONS")),
         };
     }
-    match path.starts_with('/') && is_clean_path(path) {
-        true => Ok(()),
-        false => Err(Refusal::bad("a path with . or .. in it")),
+    match path.starts_with('/') {
+        true => path::check(path).map_err(Refusal::bad),
+        false => Err(Refusal::bad("a path that begins with no slash")),
     }
 }
 
-/// No segment is `.` or `..`, in any spelling: an origin that resolves them would find itself in another
-/// route. Nor are there control characters or backslashes.
-pub(crate) fn is_clean_path(path: &str) -> bool {
-    let is_clean = |segment: &[u8]| {
-        // A parameter (;) ends the name for some origins, which may find it, and slashes in it, once they have decoded the path.
-        let name = segment.split(|&byte| byte == b';').next().unwrap_or_default();
-        name != b"." && name != b".."
-    };
-    path.bytes().all(|byte| byte > 0x20 && byte != 0x7f && byte != b'\\')
-        && percent_decoded(path).split(|&byte| byte == b'/' || byte == b'\\').all(is_clean)
+/// Has the path be written in one way, whatever the client has encoded of it.
+pub(crate) fn normalise(request: &mut Parts) -> Result<(), Refusal> {
+    match path::normalised(request.uri.path()) {
+        Some(path) => replace_path(request, path),
+        None => Ok(()),
+    }
 }
 
-/// What percent-encoding stands for (RFC 3986, Section 2.1); a % that is followed by something else stays.
-fn percent_decoded(path: &str) -> Cow<'_, [u8]> {
-    if !path.contains('%') {
-        return Cow::Borrowed(path.as_bytes());
+/// Gives the request another path; the query stays.
+pub(crate) fn replace_path(request: &mut Parts, mut target: String) -> Result<(), Refusal> {
+    if let Some(query) = request.uri.query() {
+        target.push('?');
+        target.push_str(query);
     }
-    let mut decoded = Vec::with_capacity(path.len());
-    let mut bytes = path.bytes();
-    while let Some(byte) = bytes.next() {
-        let mut ahead = bytes.clone();
-        let digits = (byte == b'%').then(|| Some((hex(ahead.next()?)?, hex(ahead.next()?)?)));
-        match digits.flatten() {
-            Some((high, low)) => {
-                bytes = ahead;
-                decoded.push(high << 4 | low);
-            }
-            None => decoded.push(byte),
-        }
-    }
-    Cow::Owned(decoded)
-}
-
-const fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
+    let mut uri = std::mem::take(&mut request.uri).into_parts();
+    uri.path_and_query = target.parse().ok();
+    let built = uri.path_and_query.is_some().then(|| Uri::from_parts(uri).ok()).flatten();
+    // Nothing but its length can be wrong.
+    let too_long = Refusal::new(StatusCode::URI_TOO_LONG, "the path becomes too long");
+    request.uri = built.ok_or(too_long)?;
+    Ok(())
 }
 
 /// Methods that change nothing, so that a request may come twice (RFC 9110, Section 9.2.1).
@@ -233,29 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_elsewhere_are_refused() {
-        for path in
-            ["/", "/a", "/a/b.c", "/..a/b..", "/%41", "/a%2", "/...", "/a;..", "/a%3b../b", "/;%2e"]
-        {
-            assert!(is_clean_path(path), "{path}");
-        }
-        for path in [
-            "/..",
-            "/a/../b",
-            "/a/%2e%2E/b",
-            "/.%2e",
-            "/./a",
-            "/a/..;x/b",
-            "/a\\..\\b",
-            "/a%2f..%2fb",
-            "/a%5c..%5cb",
-            "/a;x%2f..",
-            "/a;%2f../b",
-            "/;a%5c.%5cb",
-            "/..%3bx/b",
-            "/%2e%3b",
-        ] {
-            assert!(!is_clean_path(path), "{path}");
-        }
+    fn a_path_has_one_spelling_and_its_query_stays() {
+        let mut request = parts(Version::HTTP_3, "https://a.example/%61/%2f?%61=%2f", &[]);
+        normalise(&mut request).unwrap();
+        assert_eq!(request.uri, "https://a.example/a/%2F?%61=%2f");
     }
 }

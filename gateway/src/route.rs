@@ -13,8 +13,9 @@ use crate::config::EarlyData;
 use crate::credentials::Rule;
 use crate::edits::Edits;
 use crate::metrics::{Metrics, RouteMetrics};
-use crate::pace::Rate;
+use crate::pace::{Account, Rate};
 use crate::pages::Pages;
+use crate::path::{Doubt, Prefix};
 use crate::request::Refusal;
 
 /// The sites by their names, in lower case.
@@ -39,20 +40,19 @@ pub(crate) struct Site {
     /// What clients are asked for.
     pub(crate) rule: Option<Rule>,
     /// How fast bodies flow, of all requests together.
-    pub(crate) rate: Option<Arc<Rate>>,
+    pub(crate) rate: Option<Rate>,
 }
 
 /// Requests that are treated alike.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// Without the slash at its end; empty for all paths.
-    pub(crate) path: String,
+    pub(crate) prefix: Prefix,
     /// All if there are none.
     pub(crate) methods: Vec<Method>,
     /// All must be there, with this value if there is one.
     pub(crate) headers: Vec<(HeaderName, Option<HeaderValue>)>,
     pub(crate) action: Action,
-    /// What stands in the place of `path` from here on, without a slash at its end.
+    /// What stands in the place of the prefix from here on, without a slash at its end.
     pub(crate) new_prefix: Option<String>,
     /// Of the request's fields.
     pub(crate) to_origin: Edits,
@@ -81,6 +81,17 @@ impl Sites {
             for route in &site.routes {
                 let counted = || Arc::new(metrics.route(&site.name, route.label()));
                 route.metrics.get_or_init(counted);
+            }
+        }
+    }
+
+    /// Has sites go on with the rates of those that had the same name.
+    pub(crate) fn take_over(&self, before: &Self) {
+        let rate = |site: &Arc<Site>| Some((site.name.clone(), site.rate.as_ref()?.account()));
+        let accounts: HashMap<String, Arc<Account>> = before.all().filter_map(rate).collect();
+        for site in self.all() {
+            if let (Some(rate), Some(account)) = (&site.rate, accounts.get(&site.name)) {
+                rate.take_over(account);
             }
         }
     }
@@ -121,8 +132,15 @@ impl Sites {
 }
 
 impl Site {
-    /// The first route that takes the request.
+    /// The first route that takes the request. Its path is normalised.
     pub(crate) fn find(&self, request: &Parts) -> Result<&Route, Refusal> {
+        let path = request.uri.path();
+        if let Some(doubt) = Doubt::of(path) {
+            let mut prefixes = self.routes.iter().map(|route| &route.prefix);
+            if prefixes.any(|prefix| doubt.may_begin_with(prefix) && prefix.rest(path).is_none()) {
+                return Err(Refusal::bad("a path that leads origins into another route"));
+            }
+        }
         let mut allowed = Vec::new();
         for route in self.routes.iter().filter(|route| route.covers(request)) {
             if route.methods.is_empty() || route.methods.contains(&request.method) {
@@ -140,15 +158,15 @@ impl Site {
 }
 
 impl Route {
-    /// What follows the route's own path, if the route's is how the path begins, in whole segments.
+    /// What follows the route's own path, if that is how the path begins.
     pub(crate) fn rest<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let rest = path.strip_prefix(self.path.as_str())?;
-        (rest.is_empty() || rest.starts_with('/') || path == "*").then_some(rest)
+        self.prefix.rest(path)
     }
 
     /// The path, as it stands in counters.
     fn label(&self) -> &str {
-        if self.path.is_empty() { "/" } else { &self.path }
+        let path = self.prefix.as_str();
+        if path.is_empty() { "/" } else { path }
     }
 
     fn covers(&self, request: &Parts) -> bool {
@@ -179,7 +197,7 @@ mod tests {
     fn route(path: &str, methods: &[Method], origin: &str) -> Route {
         let origin = Arc::new(Origin::new(origin.to_owned(), Vec::new(), Rules::for_tests()));
         Route {
-            path: path.trim_end_matches('/').to_owned(),
+            prefix: Prefix::new(path),
             methods: methods.to_vec(),
             headers: Vec::new(),
             action: Action::Origin(origin),
@@ -238,6 +256,20 @@ mod tests {
         assert_eq!(found("b.example", &asked(Method::PUT, "/", &[])), Err(405));
         assert_eq!(get("c.b.example", "/"), Err(421), "a wildcard stands for one label");
         assert_eq!(get("[::1]:443", "/"), Err(421));
+    }
+
+    #[test]
+    fn a_path_that_others_read_as_another_routes_is_refused() {
+        let get = |path| found("a.example", &asked(Method::GET, path, &[]));
+        for path in ["//a", "/a//b", "/a;x", "/a/b;x", "/a/b%2Fc", "/a%2Fb", "/%2Fa", "/a/;/b"] {
+            assert_eq!(get(path), Err(400), "{path}");
+        }
+        for path in ["/a/c;x", "/a/c%2Fb", "/a//c", "/a/b/c;x", "/a/b//c", "/a/b/%2F"] {
+            assert!(get(path).is_ok(), "{path}");
+        }
+        assert_eq!(get("/%2540"), Err(404));
+        let get = |path| found("b.example", &asked(Method::GET, path, &[]));
+        assert_eq!(get("//a;x%2Fb").unwrap(), "wild", "there is no other route");
     }
 
     #[test]

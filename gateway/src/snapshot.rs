@@ -216,8 +216,8 @@ impl Snapshot {
         self.protocols.alpn()
     }
 
-    /// Takes over what the configuration before knows of servers that are the same: connections, health, how many
-    /// connections of private protocols there are.
+    /// Takes over what the configuration before knows of servers that are the same: connections, health, turns, how many
+    /// connections of private protocols there are; and of sites: what their bandwidth is spent on.
     pub(crate) fn take_over(&self, before: &Self) {
         for origin in &self.origins {
             if let Some(before) =
@@ -226,6 +226,7 @@ impl Snapshot {
                 origin.take_over(before);
             }
         }
+        self.sites.take_over(&before.sites);
         self.protocols.take_over(&before.protocols);
     }
 }

@@ -67,6 +67,38 @@ fn a_site_sends_no_faster_than_its_file_says() {
 }
 
 #[test]
+fn what_a_site_has_sent_is_not_forgotten_by_reloads() {
+    let file = site(&format!("bytes_per_s = {RATE}\n"));
+    let gateway = gateway(&file);
+    let (got, took) = timed(|| {
+        let small = || {
+            gateway.reload(TOP, &file).unwrap();
+            gateway.text(&[&gateway.url("/small")]).len()
+        };
+        (0..30).map(|_| small()).sum()
+    });
+    assert_eq!(got, LENGTH);
+    assert!(took >= at_least(LENGTH), "{took:?}");
+}
+
+#[test]
+fn a_rate_that_a_reload_changes_counts_for_what_flows_already() {
+    let gateway = gateway(&site("bytes_per_s = 100000\n"));
+    let (got, took) = timed(|| {
+        std::thread::scope(|scope| {
+            let download = scope.spawn(|| gateway.text(&[&gateway.url("/")]).len());
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(!download.is_finished());
+            gateway.reload(TOP, &site("bytes_per_s = 5000000\n")).unwrap();
+            download.join().unwrap()
+        })
+    });
+    assert_eq!(got, LENGTH);
+    // The piece that was under way is paid for as before: 2.6 s of 15.
+    assert!(took < Duration::from_secs(9), "{took:?}");
+}
+
+#[test]
 fn what_one_address_gets_is_shared_by_its_connections() {
     let gateway = gateway(&format!("[limits]\nclient_bytes_per_s = {RATE}\n{}", site("")));
     let begun = Instant::now();

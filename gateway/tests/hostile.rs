@@ -54,6 +54,7 @@ fn start(limits: &str) -> (Gateway, Process) {
     let file = format!(
         "[origin.app]\nservers = [\"http://127.0.0.1:{port}\"]\n\
          [[site]]\nnames = [\"localhost\"]\n[[site.route]]\norigin = \"app\"\n\
+         [[site.route]]\npath = \"/private/a\"\nrespond = {{ status = 403 }}\n\
          [metrics]\nlisten = \"unix:{}\"\n[limits]\n{limits}\n",
         dir.path().join("counters.sock").display()
     );
@@ -138,6 +139,18 @@ fn corpus() -> Vec<String> {
             r"GET /%2e%2e/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
             r"GET /..;/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
             r"GET /..\\a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /%%32e%%32e/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /a%zz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /a%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            // Another route's, to some.
+            r"GET //private/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /private///a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /private%2fa HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /%2Fprivate/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /private%5Ca HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /private;x/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /private/a%3Bx HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET /;x/private/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
             r"GET * HTTP/1.1\r\nHost: localhost\r\n\r\n",
             r"CONNECT localhost:443 HTTP/1.1\r\nHost: localhost:443\r\n\r\n",
             r"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n",

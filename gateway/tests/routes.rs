@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use common::{ECHO, Gateway, directory, header, python};
-use quicket_testing::Process;
+use quicket_testing::{Process, free_port};
 
 fn start(file: &str) -> (Gateway, Process) {
     let (python, port) = python(ECHO);
@@ -60,6 +60,56 @@ fn files_come_whole_in_parts_and_only_once() {
     let (status, head) = gateway.head(&[&gateway.url("/absent")]);
     assert!(status == 404 && head.contains("content-type: text/html"), "{head}");
     assert_eq!(gateway.text(&[&gateway.url("/absent")]), "<h1>lost</h1>\n");
+}
+
+/// However a client spells a path, a route that forbids it is not passed by: neither to files nor to nginx, which
+/// decodes paths and merges their slashes.
+#[test]
+fn no_spelling_of_a_path_leads_past_its_route() {
+    let port = free_port();
+    let (gateway, _python) = start(&format!(
+        "[origin.nginx]\nservers = [\"http://127.0.0.1:{port}\"]\n\
+         [[site]]\nnames = [\"*\"]\n[[site.route]]\nfiles = \"root\"\n\
+         [[site.route]]\npath = \"/sub\"\nrespond = {{ status = 403 }}\n\
+         [[site.route]]\npath = \"/n\"\norigin = \"nginx\"\n\
+         [[site.route]]\npath = \"/n/@sub\"\nrespond = {{ status = 403 }}\n\
+         [[site.route]]\npath = \"/app\"\norigin = \"app\"\n"
+    ));
+    let server = format!(
+        "server {{ listen 127.0.0.1:{port}; location / {{ return 200 other; }} \
+         location /n/@sub {{ return 200 secret; }} }}"
+    );
+    let _nginx = common::nginx(gateway.dir.path(), port, &server);
+    let get = |path: &str| {
+        let output = gateway.curl(&["--path-as-is", "-w", "%{http_code}", &gateway.url(path)]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(get("/n/other"), "other200");
+    for path in [
+        "/sub/index.html",
+        "/%73ub/index.html",
+        "/s%75b/",
+        "//sub/index.html",
+        "/sub%2findex.html",
+        "/n/@sub",
+        "/n/%40sub/a",
+        "/n/@%73%75%62",
+        "/n//@sub",
+        "/n/%2f@sub",
+        "//n/@sub/a",
+        "/n/@sub;x",
+    ] {
+        let said = get(path);
+        assert!(said.ends_with("403") || said.ends_with("400"), "{path}: {said}");
+    }
+    // What is no other route's goes on, in one spelling.
+    for (path, passed) in [
+        ("/app/%7euser/%61?%61", "/app/~user/a?%61"),
+        ("/app/a%2fb%40", "/app/a%2Fb%40"),
+        ("/app//a;x", "/app//a;x"),
+    ] {
+        assert_eq!(gateway.asked(&[&gateway.url(path)])["path"], passed);
+    }
 }
 
 #[test]
@@ -170,7 +220,9 @@ fn every_mistake_is_told_with_its_place() {
          [[site.route]]\norigin = \"app\"\npath = \"/5\"\nheaders = { \"a b\" = \"1\" }\n\
          [[site.route]]\norigin = \"app\"\npath = \"/6\"\n\
          response_headers = { set = { content-length = \"1\" }, add = { a = \"\\n\" } }\n\
-         [[site.route]]\norigin = \"app\"\npath = \"/6/\"\nrewrite_prefix = \"/../a\"\n";
+         [[site.route]]\norigin = \"app\"\npath = \"/%36/\"\nrewrite_prefix = \"/../a\"\n\
+         [[site.route]]\norigin = \"app\"\npath = \"/a;b\"\n\
+         [[site.route]]\norigin = \"app\"\npath = \"/a%\"\n";
     let problems = quicket_gateway::config::parse(text, std::path::Path::new("/nowhere"));
     let all: Vec<String> = problems.unwrap_err().iter().map(ToString::to_string).collect();
     let all = all.join("\n");
@@ -193,6 +245,8 @@ fn every_mistake_is_told_with_its_place() {
         "site 1, route 8.response_headers.add: \"\\n\" is no value",
         "site 1, route 9: is never taken",
         "site 1, route 9.rewrite_prefix: \"/../a\"",
+        "site 1, route 10.path: \"/a;b\" has // or ; in it",
+        "site 1, route 11.path: \"/a%\" is a path with %",
     ] {
         assert!(all.contains(what), "{what:?} is not in\n{all}");
     }

@@ -11,10 +11,10 @@ use behind::{Site, folder, python};
 use quicket_testing::{Process, until};
 
 /// Tells its name, by which connection it is asked, and on `/health` whether there is a file that says it
-/// is sick.
+/// is sick; if there is one that says it is stuck, that gets a line, and `/health` no answer.
 const SERVER: &str = "
-import http.server, itertools, os, sys
-name, sick = sys.argv[1], sys.argv[2]
+import http.server, itertools, os, sys, time
+name, sick, stuck = sys.argv[1:]
 numbers = itertools.count(1)
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
@@ -23,6 +23,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         super().setup()
         self.number = next(numbers)
     def do_GET(self):
+        if self.path == '/health' and os.path.exists(stuck):
+            with open(stuck, 'a') as file: file.write('asked\\n')
+            time.sleep(600)
         is_sick = self.path == '/health' and os.path.exists(sick)
         said = f'{name} {self.number}'.encode()
         self.send_response(503 if is_sick else 200)
@@ -35,8 +38,8 @@ server.serve_forever()
 ";
 
 fn server(dir: &Path, name: &str) -> (Process, String) {
-    let sick = dir.join(format!("sick-{name}"));
-    let (process, port) = Process::start(python().args(["-c", SERVER, name]).arg(sick));
+    let files = ["sick", "stuck"].map(|what| dir.join(format!("{what}-{name}")));
+    let (process, port) = Process::start(python().args(["-c", SERVER, name]).args(files));
     (process, format!("http://127.0.0.1:{port}"))
 }
 
@@ -138,4 +141,52 @@ fn a_reload_keeps_the_connections_to_servers_that_are_the_same() {
     assert_eq!(connection(), "a 1");
     site.reload(&file(&format!("{origin}connect_timeout_ms = 4000\n")));
     assert_eq!(connection(), "a 2", "connections are made by other rules");
+}
+
+/// Who replaces files often, as an operator of Kubernetes does, has servers checked all the same, and no more often.
+#[test]
+fn checks_go_on_over_reloads() {
+    let dir = folder();
+    let ((_a, a), (_b, b)) = (server(dir.path(), "a"), server(dir.path(), "b"));
+    let stuck = dir.path().join("stuck-a");
+    fs::write(&stuck, "").unwrap();
+    let file = file(&format!(
+        "servers = [\"{a}\", \"{b}\"]\nhealth_check = {{ path = \"/health\", interval_ms = 600000, \
+         timeout_ms = 1500, unhealthy_after = 1 }}\n"
+    ));
+    let site = Site::start(dir, &file);
+    let mut reloads = 0;
+    // Each is sooner than the answer would be late.
+    until("what the check found", || {
+        site.reload(&file);
+        reloads += 1;
+        answers(&site, 4, &[]) == count(&[("b", 4)])
+    });
+    assert!(reloads > 5, "{reloads} reloads in the time of a check");
+    assert_eq!(fs::read_to_string(&stuck).unwrap(), "asked\n", "{reloads} reloads");
+}
+
+#[test]
+fn turns_go_on_over_reloads() {
+    let dir = folder();
+    let ((_a, a), (_b, b)) = (server(dir.path(), "a"), server(dir.path(), "b"));
+    let file = |balance: &str, weight: u32| {
+        file(&format!(
+            "servers = [\"{a}\", {{ url = \"{b}\", weight = {weight} }}]\nbalance = \"{balance}\"\n"
+        ))
+    };
+    let site = Site::start(dir, &file("round-robin", 1));
+    for (balance, weight, expected) in
+        [("round-robin", 1, [4, 4]), ("round-robin", 3, [2, 6]), ("least-requests", 1, [4, 4])]
+    {
+        site.reload(&file(balance, weight));
+        let mut all = BTreeMap::new();
+        for _ in 0..8 {
+            for (name, count) in answers(&site, 1, &[]) {
+                *all.entry(name).or_default() += count;
+            }
+            site.reload(&file(balance, weight));
+        }
+        assert_eq!(all, count(&[("a", expected[0]), ("b", expected[1])]), "{balance}, {weight}");
+    }
 }

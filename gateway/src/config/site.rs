@@ -15,7 +15,7 @@ use crate::credentials::Rule;
 use crate::origin::Origin;
 use crate::pace::Rate;
 use crate::pages::{Page, Pages};
-use crate::request::is_clean_path;
+use crate::path::{self, Doubt, Prefix};
 use crate::route::{self, Sites};
 
 /// Names, and what is done with requests for them.
@@ -147,8 +147,9 @@ fn routes(
     for (at, route) in site.route.iter().enumerate() {
         let place = format!("{place}, route {}", at + 1);
         // Of equal paths the earlier one counts.
+        let prefix = Prefix::new(&route.path);
         let hides = |before: &Route| {
-            before.path.trim_end_matches('/') == route.path.trim_end_matches('/')
+            Prefix::new(&before.path).is_like(&prefix)
                 && before.methods.is_empty()
                 && before.headers.is_empty()
         };
@@ -159,7 +160,7 @@ fn routes(
         routes.extend(check_route(&place, route, site.compress, action, problems));
     }
     // The sort is stable.
-    routes.sort_by_key(|route: &route::Route| std::cmp::Reverse(route.path.len()));
+    routes.sort_by_key(|route: &route::Route| std::cmp::Reverse(route.prefix.depth()));
     routes
 }
 
@@ -171,16 +172,20 @@ fn check_route(
     problems: &mut Problems,
 ) -> Option<route::Route> {
     let mut clean = |field: &str, path: &str| {
-        if !path.starts_with('/') || path.contains(['?', '#']) || !is_clean_path(path) {
-            problems.add(
-                format!("{place}.{field}"),
-                format!("{path:?} does not begin with /, or has . or .. in it"),
-            );
+        let place = format!("{place}.{field}");
+        if !path.starts_with('/') || path.contains(['?', '#']) {
+            problems.add(place, format!("{path:?} does not begin with /, or has ? or # in it"));
+        } else if let Err(why) = path::check(path) {
+            problems.add(place, format!("{path:?} is {why}"));
         }
         path.trim_end_matches('/').to_owned()
     };
-    let path = clean("path", &route.path);
+    clean("path", &route.path);
     let new_prefix = route.rewrite_prefix.as_ref().map(|new| clean("rewrite_prefix", new));
+    if Doubt::of(&route.path).is_some() {
+        let what = "has // or ; in it, or an encoded slash, backslash or ;: origins differ in what they make of these";
+        problems.add(format!("{place}.path"), format!("{:?} {what}", route.path));
+    }
     let mut methods = Vec::new();
     for method in &route.methods {
         let place = format!("{place}.methods");
@@ -196,7 +201,7 @@ fn check_route(
         problems.add(format!("{place}.request_headers"), "has no effect but with origin");
     }
     Some(route::Route {
-        path,
+        prefix: Prefix::new(&route.path),
         methods,
         headers: headers::wanted(place, &route.headers, problems),
         to_origin: route.request_headers.check(&format!("{place}.request_headers"), problems),

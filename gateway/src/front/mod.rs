@@ -61,7 +61,9 @@ impl Shared {
         let room =
             Arc::new(Semaphore::new(snapshot.limits.connections.min(Semaphore::MAX_PERMITS)));
         let runtime = Handle::current();
-        let checks = Mutex::new(Checks::begin(&snapshot.origins, &runtime));
+        let mut checks = Checks::default();
+        checks.take_up(&snapshot.origins, &runtime);
+        let checks = Mutex::new(checks);
         let unencrypted = UnencryptedNetworks::default();
         unencrypted::offer(&unencrypted, &snapshot.unencrypted);
         let current = RwLock::new((Arc::new(snapshot), log));
@@ -109,13 +111,13 @@ impl Shared {
         self.spans.prepare(snapshot.traces.as_ref(), lost, &self.runtime)
     }
 
-    /// From now on another snapshot counts. What is known of servers that are the same stays.
+    /// From now on another snapshot counts. What is known of servers and sites that are the same stays.
     pub(crate) fn replace(&self, snapshot: Snapshot, log: Log) {
         snapshot.sites.count_by(&self.metrics);
         // Those who replace it at the same time take turns.
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
         snapshot.take_over(&self.current().0);
-        *checks = Checks::begin(&snapshot.origins, &self.runtime);
+        checks.take_up(&snapshot.origins, &self.runtime);
         unencrypted::offer(&self.unencrypted, &snapshot.unencrypted);
         let next = (Arc::new(snapshot), log);
         let sites = Arc::clone(&next.0);

@@ -23,6 +23,10 @@ use crate::proxy::{self, Client};
 use crate::snapshot::{Limits, Snapshot};
 use crate::{Body, BodyError};
 
+/// Above so many bytes of an answer over HTTP/2 that wait to be sent, no more of it is asked for: a client that takes
+/// nothing has as much kept for each of its requests.
+const SEND_BUFFER: usize = 32 << 10;
+
 /// The handshake of a client. One by which an authority looks whether a name leads here is answered, and nothing
 /// comes after it (RFC 8737, Section 3).
 async fn accept(
@@ -164,7 +168,7 @@ const fn of_connection(limits: &Limits) -> quicket_front::Limits {
         header_timeout: limits.header_timeout,
         body_timeout: limits.body_timeout,
         idle_timeout: limits.idle_timeout,
-        send_buffer: None,
+        send_buffer: Some(SEND_BUFFER),
         extended_connect: true,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::header;
 use http::request::Parts;
@@ -28,11 +28,18 @@ pub(super) struct Asking<'a> {
 pub(super) struct Chooser {
     balance: Balance,
     weights: Vec<u32>,
+    /// Begun, or taken over from the configuration before, with the first choice.
+    turns: OnceLock<Arc<Turns>>,
+    table: Option<(Maglev, HashBy)>,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+struct Turns {
     /// What each server is owed, so that those with weights take turns evenly.
     owed: Mutex<Vec<i64>>,
     /// Whose turn it is among those that are equal.
     turn: AtomicUsize,
-    table: Option<(Maglev, HashBy)>,
 }
 
 impl Chooser {
@@ -55,8 +62,22 @@ impl Chooser {
         };
         // Where no server has a weight, there is no table and no choice.
         let table = hash_by.and_then(|by| Maglev::new(&backends).ok().map(|table| (table, by)));
-        let owed = Mutex::new(vec![0; weights.len()]);
-        Self { balance, weights, owed, turn: AtomicUsize::new(0), table }
+        Self { balance, weights, turns: OnceLock::new(), table }
+    }
+
+    fn turns(&self) -> &Arc<Turns> {
+        self.turns.get_or_init(|| {
+            let owed = Mutex::new(vec![0; self.weights.len()]);
+            Arc::new(Turns { owed, turn: AtomicUsize::new(0) })
+        })
+    }
+
+    /// Goes on where another one is that chooses among the same servers, if they have the same weights.
+    pub(super) fn take_over(&self, before: &Self) {
+        if self.weights == before.weights {
+            // Where requests came already, they have had their turns.
+            let _ = self.turns.set(Arc::clone(before.turns()));
+        }
     }
 
     /// A server other than those that were asked. One that is not well is asked if there is no other; one
@@ -80,7 +101,7 @@ impl Chooser {
 
     /// Each is owed its weight, and who is owed most pays for all.
     fn in_turn(&self, among: &[usize]) -> Option<usize> {
-        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owed = self.turns().owed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut total = 0;
         for &at in among {
             let weight = i64::from(self.weights[at]);
@@ -96,7 +117,7 @@ impl Chooser {
     /// The fewest requests under way, as weights have it.
     fn with_least(&self, among: &[usize], active: impl Fn(usize) -> usize) -> Option<usize> {
         // Rotated, so that those that are equal take turns.
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(among.len())?;
+        let turn = self.turns().turn.fetch_add(1, Ordering::Relaxed).checked_rem(among.len())?;
         let turns = among[turn..].iter().chain(&among[..turn]).copied();
         turns.min_by(|&one, &other| {
             let load = |at: usize, weight: usize| {

@@ -1,5 +1,6 @@
 //! Active health checks: each server is asked now and then, whether requests come or not.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,26 +41,45 @@ pub struct CheckRules {
 
 /// Checks that go on until this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Checks(Vec<AbortHandle>);
+pub(crate) struct Checks(Vec<Check>);
+
+/// How a server is checked at the moment.
+#[derive(Debug)]
+struct Check {
+    server: Arc<Server>,
+    rules: Arc<CheckRules>,
+    task: AbortHandle,
+}
 
 impl Checks {
-    /// Begins to check the servers of these origins.
-    pub(crate) fn begin(origins: &[Arc<Origin>], runtime: &Handle) -> Self {
-        let mut tasks = Vec::new();
+    /// Checks the servers of these origins from now on. Those that are checked already, by the same rules, have their
+    /// turn when it comes: however often this is called, none is asked more often, and none has less time for its answer.
+    pub(crate) fn take_up(&mut self, origins: &[Arc<Origin>], runtime: &Handle) {
+        let before = std::mem::take(&mut self.0).into_iter();
+        let mut before: HashMap<*const Server, Check> =
+            before.map(|check| (Arc::as_ptr(&check.server), check)).collect();
         for origin in origins {
-            let Some(rules) = origin.check.clone() else { continue };
+            let Some(rules) = &origin.check else { continue };
             for server in origin.servers() {
-                let watching = watch(Arc::clone(server), Arc::clone(&rules));
-                tasks.push(runtime.spawn(watching).abort_handle());
+                let known = before.remove(&Arc::as_ptr(server));
+                let check = known.filter(|check| check.rules == *rules);
+                let begin = || Check::begin(Arc::clone(server), Arc::clone(rules), runtime);
+                self.0.push(check.unwrap_or_else(begin));
             }
         }
-        Self(tasks)
     }
 }
 
-impl Drop for Checks {
+impl Check {
+    fn begin(server: Arc<Server>, rules: Arc<CheckRules>, runtime: &Handle) -> Self {
+        let watching = watch(Arc::clone(&server), Arc::clone(&rules));
+        Self { server, rules, task: runtime.spawn(watching).abort_handle() }
+    }
+}
+
+impl Drop for Check {
     fn drop(&mut self) {
-        self.0.iter().for_each(AbortHandle::abort);
+        self.task.abort();
     }
 }
 

@@ -234,8 +234,11 @@ impl Origin {
     }
 
     /// Takes over the servers of the configuration before that are the same, with their connections and
-    /// what is known of their health.
+    /// what is known of their health; and whose turn it is, if all are.
     pub(crate) fn take_over(&self, before: &Self) {
+        if self.places == before.places {
+            self.chooser.take_over(&before.chooser);
+        }
         let known = |dialer: &Dialer| {
             let server =
                 before.servers.get()?.iter().find(|server| server.dialer().is_like(dialer));
