@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::Body;
 use crate::clients::Held;
 use crate::metrics::RouteMetrics;
+use crate::quota::UnderWay;
 use crate::spans::Served;
 
 /// Lines that wait to be written.
@@ -304,9 +305,12 @@ fn write_all(mut sink: Sink, entries: &Receiver<Entry>, lost: &AtomicU64, lost_i
 pub(crate) struct Followed {
     entry: Option<(Log, Box<Record>, Instant)>,
     counters: Option<Arc<RouteMetrics>>,
-    /// It counts for the client until then.
-    _counted: Option<Held>,
+    /// It counts for the client and for the site until then.
+    _counted: Counted,
 }
+
+/// What a request counts as.
+pub(crate) type Counted = (Option<Held>, Option<Arc<UnderWay>>);
 
 impl Followed {
     pub(crate) fn new(
@@ -314,7 +318,7 @@ impl Followed {
         record: Record,
         begun: Instant,
         counters: Option<Arc<RouteMetrics>>,
-        counted: Option<Held>,
+        counted: Counted,
     ) -> Self {
         let entry = Some((log, Box::new(record), begun));
         Self { entry, counters, _counted: counted }

@@ -1,4 +1,4 @@
-//! Bodies, tunnels and streams that flow no faster than the file allows: for a site, and for a client's address.
+//! Bodies, tunnels and streams that flow no faster than the file allows: for a service, and for a client's address.
 //!
 //! A piece goes on as it comes, and the next one, of this body or of another, waits until it is paid for. So pieces are never held here, and who
 //! sends them is slowed down as by a slow reader.
@@ -56,7 +56,7 @@ impl Paid {
     }
 }
 
-/// The rate of a site.
+/// The rate of a site, or of a private protocol.
 #[derive(Debug)]
 pub(crate) struct Rate {
     per_second: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Rate {
     account: OnceLock<Arc<Account>>,
 }
 
-/// What a site has paid for, and may have, whichever configuration its requests came by.
+/// What it has paid for, and may have, whichever configuration its requests came by.
 #[derive(Debug)]
 pub(crate) struct Account {
     per_second: AtomicU64,
@@ -123,7 +123,8 @@ pub(crate) async fn rest(mut owed: Duration, still: impl Fn()) {
 /// Who pays for the bodies of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Payers {
-    pub(crate) site: Option<Arc<Account>>,
+    /// A site, or a private protocol.
+    pub(crate) service: Option<Arc<Account>>,
     /// An address, and its rate.
     pub(crate) client: Option<(Arc<Clients>, IpAddr, u64)>,
 }
@@ -137,7 +138,7 @@ impl std::fmt::Debug for Payers {
 impl Payers {
     /// A body that flows as fast as all of them allow.
     pub(crate) fn pace(&self, flow: Flow, body: Body) -> Body {
-        if (self.site.is_none() && self.client.is_none()) || body.is_end_stream() {
+        if (self.service.is_none() && self.client.is_none()) || body.is_end_stream() {
             return body;
         }
         Paced { body, flow, payers: self.clone(), begun: false, wait: None }.boxed_unsync()
@@ -145,12 +146,12 @@ impl Payers {
 
     /// Pays for so many bytes; how long to wait before more may flow.
     pub(crate) fn pay(&self, flow: Flow, bytes: usize) -> Duration {
-        let site = self.site.as_ref().map(|account| account.pay(flow, bytes));
+        let service = self.service.as_ref().map(|account| account.pay(flow, bytes));
         let client = self.client.as_ref().map(|(clients, address, per_second)| {
             // Its connection is there: nobody has made it up.
             clients.pay(*address, flow, bytes, *per_second, true)
         });
-        site.max(client).unwrap_or_default()
+        service.max(client).unwrap_or_default()
     }
 }
 

@@ -25,6 +25,7 @@ use crate::log_line::{Followed, Record};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
 use crate::pace::{Flow, Payers, Rate};
+use crate::quota::UnderWay;
 use crate::request::{self, Refusal, is_safe};
 use crate::route::{Route, Site};
 use crate::snapshot::Snapshot;
@@ -106,6 +107,7 @@ pub(crate) async fn answer(
     if is_head {
         response = response.map(|_| Empty::new().map_err(Into::into).boxed_unsync());
     }
+    let counted = (counted, way.under_way.take());
     let followed = Followed::new(log, record, begun, way.counters(), counted);
     response.map(|body| followed.body(way.paced(Flow::Sent, body)))
 }
@@ -136,6 +138,8 @@ struct Way<'a> {
     route: Option<&'a Route>,
     /// The client, if what it sends and gets is limited.
     payer: Option<(Arc<Clients>, IpAddr, u64)>,
+    /// Counts for the site.
+    under_way: Option<Arc<UnderWay>>,
 }
 
 async fn pass_on<'a>(
@@ -154,6 +158,7 @@ async fn pass_on<'a>(
     let wish = Wish::take(&mut parts, body.as_ref().is_some_and(http_body::Body::is_end_stream));
     let site = snapshot.sites.find(&authority)?;
     way.site = Some(site);
+    way.under_way = site.quota.ask().map_err(Refusal::of_site)?;
     let credentials = client.credentials.clone();
     let shown = match &site.rule {
         Some(rule) => {
@@ -397,8 +402,8 @@ impl Way<'_> {
     }
 
     fn payers(&self) -> Payers {
-        let site = self.site.and_then(|site| site.rate.as_ref()).map(Rate::account);
-        Payers { site, client: self.payer.clone() }
+        let service = self.site.and_then(|site| site.rate.as_ref()).map(Rate::account);
+        Payers { service, client: self.payer.clone() }
     }
 
     /// What the client is told instead of an answer.

@@ -32,6 +32,12 @@ impl From<Exceeded> for Refusal {
 }
 
 impl Refusal {
+    /// A site takes no more: that is not the client's fault (RFC 9110, Section 15.6.4).
+    pub(crate) fn of_site(exceeded: Exceeded) -> Self {
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, exceeded.reason);
+        Self { retry_after: Some(exceeded.retry_after), ..refusal }
+    }
+
     pub(crate) const fn new(status: StatusCode, reason: &'static str) -> Self {
         Self { status, reason, allowed: Vec::new(), retry_after: None }
     }

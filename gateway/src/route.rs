@@ -13,9 +13,10 @@ use crate::config::EarlyData;
 use crate::credentials::Rule;
 use crate::edits::Edits;
 use crate::metrics::{Metrics, RouteMetrics};
-use crate::pace::{Account, Rate};
+use crate::pace::Rate;
 use crate::pages::Pages;
 use crate::path::{Doubt, Prefix};
+use crate::quota::Quota;
 use crate::request::Refusal;
 
 /// The sites by their names, in lower case.
@@ -41,6 +42,8 @@ pub(crate) struct Site {
     pub(crate) rule: Option<Rule>,
     /// How fast bodies flow, of all requests together.
     pub(crate) rate: Option<Rate>,
+    /// How many requests there may be.
+    pub(crate) quota: Quota,
 }
 
 /// Requests that are treated alike.
@@ -85,13 +88,15 @@ impl Sites {
         }
     }
 
-    /// Has sites go on with the rates of those that had the same name.
+    /// Has sites go on with what those of the same name have spent.
     pub(crate) fn take_over(&self, before: &Self) {
-        let rate = |site: &Arc<Site>| Some((site.name.clone(), site.rate.as_ref()?.account()));
-        let accounts: HashMap<String, Arc<Account>> = before.all().filter_map(rate).collect();
+        let before: HashMap<&str, &Arc<Site>> =
+            before.all().map(|site| (site.name.as_str(), site)).collect();
         for site in self.all() {
-            if let (Some(rate), Some(account)) = (&site.rate, accounts.get(&site.name)) {
-                rate.take_over(account);
+            let Some(before) = before.get(site.name.as_str()) else { continue };
+            site.quota.take_over(&before.quota);
+            if let (Some(rate), Some(before)) = (&site.rate, &before.rate) {
+                rate.take_over(&before.account());
             }
         }
     }

@@ -71,6 +71,40 @@ fn requests_at_once_are_counted_over_all_connections() {
 }
 
 #[test]
+fn requests_of_a_site_are_counted_over_all_clients_and_reloads() {
+    let python = python(ECHO);
+    let file = |more: &str| {
+        format!(
+            "[origin.app]\nservers = [\"http://127.0.0.1:{}\"]\n[[site]]\nnames = [\"*\"]\n{more}\
+             [[site.route]]\norigin = \"app\"\n",
+            python.1
+        )
+    };
+    let top = "listen = [\"127.0.0.1:0\"]\n";
+    let gateway = Gateway::start_with(directory(), top, &file("requests = 1\n"));
+    let mut slow = Command::new("curl");
+    slow.args(["-sS", "--cacert", "cert.pem", "-o", "/dev/null", "-w", "%{http_code}"]);
+    slow.arg(gateway.url("/?sleep=5")).current_dir(gateway.path("")).stdout(Stdio::piped());
+    let slow = slow.spawn().unwrap();
+    until("a refusal", || {
+        let (status, head) = gateway.head(&[&gateway.url("/")]);
+        assert!(status == 200 || (status == 503 && head.contains("retry-after: 1\r\n")), "{head}");
+        status == 503
+    });
+    gateway.reload(top, &file("requests = 1\n")).unwrap();
+    assert_eq!(gateway.status(&[&gateway.url("/")]), 503, "it is under way over a reload");
+    assert_eq!(slow.wait_with_output().unwrap().stdout, b"200");
+    until("room", || gateway.status(&[&gateway.url("/")]) == 200);
+    gateway.reload(top, &file("requests_per_s = 5\n")).unwrap();
+    let all = statuses(&gateway, 60);
+    let taken = all.iter().filter(|status| *status == "200").count();
+    assert!((5..30).contains(&taken), "{all:?}");
+    assert!(all.iter().all(|status| status == "200" || status == "503"), "{all:?}");
+    let told = gateway.reload(top, &file("requests = 0\n")).unwrap_err();
+    assert!(told.contains("site 1.requests"), "{told}");
+}
+
+#[test]
 fn connections_above_the_limit_are_closed() {
     let (gateway, _python) = start("", "client_connections = 2");
     let connect = || TcpStream::connect(gateway.addresses[0]).unwrap();

@@ -7,7 +7,7 @@ use crate::clients::Allowed;
 use crate::snapshot;
 
 /// More are mistakes.
-const MAX_OF_CLIENT: u32 = 1_000_000;
+const MAX_COUNT: u32 = 1_000_000;
 
 /// The slowest and the fastest that bodies may be made to flow, in bytes in a second.
 const MIN_RATE: u64 = 16 << 10;
@@ -81,6 +81,13 @@ pub(super) fn rate(place: &str, per_second: Option<u64>, problems: &mut Problems
     }
 }
 
+/// Checks how many of something there may be.
+pub(super) fn count(place: &str, value: Option<u32>, problems: &mut Problems) {
+    if value.is_some_and(|value| !(1..=MAX_COUNT).contains(&value)) {
+        problems.add(place, format!("is not within 1 and {MAX_COUNT}"));
+    }
+}
+
 /// Checks the limits.
 pub(super) fn check(limits: &Limits, problems: &mut Problems) -> snapshot::Limits {
     if limits.connections == 0 {
@@ -99,9 +106,7 @@ pub(super) fn check(limits: &Limits, problems: &mut Problems) -> snapshot::Limit
         ("client_handshakes_per_s", limits.client_handshakes_per_s),
     ];
     for (name, value) in client {
-        if value.is_some_and(|value| !(1..=MAX_OF_CLIENT).contains(&value)) {
-            problems.add(format!("limits.{name}"), format!("is not within 1 and {MAX_OF_CLIENT}"));
-        }
+        count(&format!("limits.{name}"), value, problems);
     }
     rate("limits.client_bytes_per_s", limits.client_bytes_per_s, problems);
     if limits.memory_mib.is_some_and(|memory| !(16..=1 << 20).contains(&memory)) {

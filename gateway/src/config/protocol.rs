@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::check::Problems;
 use super::site::is_dns_name;
 use super::{ClientCertificates, Limits};
+use crate::pace::Rate;
 use crate::protocol::{self, Authority, Origin, Place, Protocols, QuicOrigin, Room};
 
 /// How often an origin over QUIC hears of a client that says nothing, so that it does not give up earlier.
@@ -63,6 +64,9 @@ pub struct Protocol {
     /// Connections to the origin at once, of all clients together; the datagrams of a client over UDP are one.
     #[serde(default = "default_connections")]
     pub max_connections: usize,
+    /// Bytes of streams and datagrams in a second, of all clients together, each way. No limit if not given.
+    #[serde(default)]
+    pub bytes_per_s: Option<u64>,
     /// How much is read from the origin for a stream before it is written, in bytes.
     #[serde(default = "default_buffer")]
     pub buffer_bytes: usize,
@@ -181,6 +185,7 @@ fn rules(
             ),
         );
     }
+    super::limits::rate(&format!("{place}.bytes_per_s"), protocol.bytes_per_s, problems);
     if protocol.max_connections == 0 {
         problems.add(format!("{place}.max_connections"), "0 would let nobody through");
     }
@@ -198,6 +203,7 @@ fn rules(
         max_streams: max_streams as usize,
         piece: protocol.buffer_bytes,
         room: Room::new(protocol.max_connections),
+        rate: protocol.bytes_per_s.map(Rate::new),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::origin::Origin;
 use crate::pace::Rate;
 use crate::pages::{Page, Pages};
 use crate::path::{self, Doubt, Prefix};
+use crate::quota::Quota;
 use crate::route::{self, Sites};
 
 /// Names, and what is done with requests for them.
@@ -32,6 +33,10 @@ pub struct Site {
     pub error_page: BTreeMap<String, PathBuf>,
     /// Bytes of bodies in a second, of all requests together, each way.
     pub bytes_per_s: Option<u64>,
+    /// Requests under way, of all clients together. No limit if not given, as with those below.
+    pub requests: Option<u32>,
+    /// Requests in a second, of all clients together.
+    pub requests_per_s: Option<u32>,
     /// Clients show certificates.
     pub client_certificates: Option<ClientCertificates>,
     /// Whether answers are compressed on their way, if their type and length make it worth it.
@@ -102,6 +107,10 @@ pub(super) fn check(
                 .add(&place, "has no names; names = [\"*\"] stands for all that others have not");
         }
         super::limits::rate(&format!("{place}.bytes_per_s"), site.bytes_per_s, problems);
+        let counts = [("requests", site.requests), ("requests_per_s", site.requests_per_s)];
+        for (name, value) in counts {
+            super::limits::count(&format!("{place}.{name}"), value, problems);
+        }
         let checked = Arc::new(route::Site {
             name: site.names.first().cloned().unwrap_or_default(),
             routes: routes(&place, site, directory, origins, problems),
@@ -109,6 +118,7 @@ pub(super) fn check(
             pages: pages(&place, site, directory, problems),
             rule: rule(&place, site, directory, problems),
             rate: site.bytes_per_s.map(Rate::new),
+            quota: Quota::new(site.requests, site.requests_per_s),
         });
         for name in &site.names {
             if let Some(what) = sites.add(name, &checked) {

@@ -130,7 +130,7 @@ pub(crate) async fn carry(
     let rate = snapshot.limits.client.bytes_per_second;
     let payer = rate.map(|rate| (Arc::clone(&shared.clients), client.ip(), rate));
     drop(snapshot);
-    let pace = Pace::of_client(Payers { site: None, client: payer });
+    let pace = Pace::of_client(Payers { service: None, client: payer });
     let (mut near, mut far, meter) = (near.ends(PIECE), far.ends(PIECE), Meter::new());
     let rules = Rules { idle: pass.idle, coupled: true };
     let ended = match carry::begin_with(&mut far.writer, &header).await {

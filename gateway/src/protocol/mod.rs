@@ -23,6 +23,7 @@ pub(crate) use self::serve::serve;
 pub(crate) use crate::carry::code::TOO_MANY;
 use crate::credentials::Rule;
 use crate::names::Names;
+use crate::pace::Rate;
 
 /// What becomes of connections by a protocol.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct Protocol {
     pub(crate) piece: usize,
     /// For connections to the origin, of all clients together.
     pub(crate) room: Room,
+    /// How fast streams and datagrams flow, of all clients together.
+    pub(crate) rate: Option<Rate>,
 }
 
 /// All protocols, by ALPN and server name.
@@ -76,7 +79,7 @@ impl Protocols {
         &self.alpn
     }
 
-    /// Counts the connections of the configuration before, by protocols of the same names to the same origins.
+    /// Goes on with the connections and rates of the configuration before, by protocols of the same names to the same origins.
     pub(crate) fn take_over(&self, before: &Self) {
         for (alpn, name, protocol) in &self.all {
             let is_same = |other: &&(String, String, Arc<Protocol>)| {
@@ -84,6 +87,9 @@ impl Protocols {
             };
             if let Some((_, _, before)) = before.all.iter().find(is_same) {
                 protocol.room.take_over(&before.room);
+                if let (Some(rate), Some(before)) = (&protocol.rate, &before.rate) {
+                    rate.take_over(&before.account());
+                }
             }
         }
     }

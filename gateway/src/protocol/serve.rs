@@ -12,7 +12,7 @@ use crate::carry::{Pace, code};
 use crate::clients::Held;
 use crate::credentials::Credentials;
 use crate::front::Shared;
-use crate::pace::Payers;
+use crate::pace::{Payers, Rate};
 use crate::stage::Ending;
 
 /// A client, for what comes on its connection.
@@ -81,7 +81,8 @@ impl Client {
         let rate = self.shared.current().0.limits.client.bytes_per_second;
         let address = self.connection.remote_addr().ip();
         let client = rate.map(|rate| (Arc::clone(&self.shared.clients), address, rate));
-        Pace::of_client(Payers { site: None, client })
+        let service = self.protocol.rate.as_ref().map(Rate::account);
+        Pace::of_client(Payers { service, client })
     }
 
     /// Counts a stream among the requests of the client's address, until what is returned is dropped; fails if

@@ -172,6 +172,25 @@ async fn echoed(connection: &Connection, length: usize) -> Duration {
 }
 
 #[test]
+fn streams_of_all_clients_flow_as_fast_as_the_protocol_says() {
+    let (_server, port) = server(ECHO);
+    let gateway = Gateway::start_with(
+        directory(),
+        TOP,
+        &format!(
+            "[[protocol]]\nalpn = [\"test\"]\nstreams = \"tcp://127.0.0.1:{port}\"\nbytes_per_s = {RATE}\n"
+        ),
+    );
+    let (one, two) = (connection(&gateway), connection(&gateway));
+    gateway.runtime.block_on(async {
+        let both = tokio::join!(echoed(&one, RATE), echoed(&two, RATE));
+        // A quarter of a second's worth comes at once, and a last piece waits for nothing.
+        let took = both.0.max(both.1);
+        assert!(took >= Duration::from_millis(1_300), "{took:?}");
+    });
+}
+
+#[test]
 fn streams_flow_as_fast_as_the_file_says() {
     let (_server, port) = server(ECHO);
     let gateway = limited(&format!(
