@@ -189,16 +189,17 @@ impl Connection {
         let RunSpace { now, size, route, .. } = *space;
         let pto = self.pto();
         for _ in 0..count {
-            self.counters.udp_sent(size);
+            self.counters.count().udp_sent(size);
             self.spaces.data.ecn.on_sent(route.ecn);
             self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
         }
         let next = self.spaces.data.recovery.next_packet_number();
         self.key_update_due |=
             self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
-        self.counters.packets_sent = self.counters.packets_sent.saturating_add(count as u64);
+        let counters = self.counters.count();
+        counters.packets_sent = counters.packets_sent.saturating_add(count as u64);
         let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();
-        self.counters.frames_sent.add(frame_type, count as u64);
+        self.counters.count().frames_sent.add(frame_type, count as u64);
         if count > 0 {
             self.idle.on_sent_ack_eliciting(now);
         }
