@@ -45,6 +45,7 @@ mod site_keys;
 mod stateless_reset;
 mod stats;
 mod streams;
+mod tally;
 #[cfg(test)]
 mod testing;
 pub mod time;

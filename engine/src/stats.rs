@@ -90,6 +90,47 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// All of them, in an order that stays the same.
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut u64> {
+        let Self {
+            datagrams_sent,
+            bytes_sent,
+            datagrams_received,
+            bytes_received,
+            packets_sent,
+            packets_received,
+            packets_dropped,
+            packets_acked,
+            packets_lost,
+            bytes_lost,
+            spurious_losses,
+            mtu_probes_lost,
+            probe_timeouts,
+            key_updates,
+            path_changes,
+            frames_sent,
+            frames_received,
+        } = self;
+        let packets = [
+            datagrams_sent,
+            bytes_sent,
+            datagrams_received,
+            bytes_received,
+            packets_sent,
+            packets_received,
+            packets_dropped,
+            packets_acked,
+            packets_lost,
+            bytes_lost,
+            spurious_losses,
+            mtu_probes_lost,
+            probe_timeouts,
+            key_updates,
+            path_changes,
+        ];
+        packets.into_iter().chain(&mut frames_sent.by_type).chain(&mut frames_received.by_type)
+    }
+
     pub(crate) fn udp_sent(&mut self, bytes: usize) {
         self.datagrams_sent = self.datagrams_sent.saturating_add(1);
         self.bytes_sent = self.bytes_sent.saturating_add(bytes as u64);

@@ -14,7 +14,7 @@ use quicket::{ClientConfig, ClientTls, TransportConfig};
 use quicket_testing::allocator::{Counting, bytes_in_use};
 
 /// The most that an idle connection may take. A quarter KiB of it is the timer that ends it, and what is counted for that.
-const LIMIT: i64 = 17 * 1024 + 512;
+const LIMIT: i64 = 15 * 1024 + 512;
 /// Connections that warm up what is allocated once.
 const FIRST: usize = 64;
 /// Connections that are counted: tables that double do so once meanwhile.

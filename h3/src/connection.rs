@@ -18,7 +18,7 @@ use crate::frames::{RequestFrames, Sender};
 use crate::sections::Sections;
 use crate::seldom::Seldom;
 use crate::unidirectional::Unidirectional;
-use crate::{Acceptance, BidiStream, RecvStream, Requests, SendStream, Transfer, error};
+use crate::{Acceptance, BidiStream, CriticalStream, RecvStream, Requests, Transfer, error};
 
 /// A future under way, to be polled again. `Sync`, so that values that hold one can be shared.
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
@@ -140,7 +140,7 @@ impl fmt::Debug for Connection {
 }
 
 impl<B: Buf> quic::Connection<B> for Connection {
-    type RecvStream = RecvStream;
+    type RecvStream = Box<RecvStream>;
     type OpenStreams = OpenStreams;
 
     fn poll_accept_recv(
@@ -149,7 +149,9 @@ impl<B: Buf> quic::Connection<B> for Connection {
     ) -> Poll<Result<Self::RecvStream, ConnectionErrorIncoming>> {
         let (acceptor, guard) = (&mut self.acceptor, self.guard.as_mut());
         let connection = &self.opener.connection;
-        self.seldom.poll(cx, |cx| poll_unidirectional(acceptor, guard, connection, cx))
+        let polled =
+            self.seldom.poll(cx, |cx| poll_unidirectional(acceptor, guard, connection, cx));
+        polled.map_ok(Box::new)
     }
 
     fn poll_accept_bidi(
@@ -175,7 +177,7 @@ impl<B: Buf> quic::Connection<B> for Connection {
 
 impl<B: Buf> quic::OpenStreams<B> for Connection {
     type BidiStream = BidiStream<B>;
-    type SendStream = SendStream<B>;
+    type SendStream = CriticalStream<B>;
 
     fn poll_open_bidi(
         &mut self,
@@ -233,7 +235,7 @@ impl fmt::Debug for OpenStreams {
 
 impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
     type BidiStream = BidiStream<B>;
-    type SendStream = SendStream<B>;
+    type SendStream = CriticalStream<B>;
 
     fn poll_open_bidi(
         &mut self,
@@ -272,7 +274,7 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
             let connection = connection.clone();
             Box::pin(async move { connection.open_uni().await })
         });
-        opened.map_ok(SendStream::critical).map_err(error::open)
+        opened.map_ok(CriticalStream::new).map_err(error::open)
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {

@@ -35,6 +35,7 @@
 mod accept;
 mod acceptance;
 mod connection;
+mod critical;
 mod drain;
 mod error;
 mod frames;
@@ -53,6 +54,7 @@ mod websocket;
 pub use accept::poll_accept;
 pub use acceptance::Acceptance;
 pub use connection::{Connection, OpenStreams};
+pub use critical::CriticalStream;
 pub use drain::drain;
 pub use frames::{Piece, RequestFrames};
 pub use message::{resolve, respond};

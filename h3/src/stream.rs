@@ -19,12 +19,12 @@ const SMALL: usize = 16 << 10;
 const JOINED: usize = 2 << 10;
 
 /// A stream's number as h3 wants it.
-fn number(id: quicket::StreamId) -> StreamId {
+pub(crate) fn number(id: quicket::StreamId) -> StreamId {
     // Both types hold the numbers below 2^62 (RFC 9000, Section 2.1).
     StreamId::try_from(u64::from(id)).expect("stream numbers have 62 bits")
 }
 
-/// The sending half of a stream.
+/// The sending half of a request's stream.
 pub struct SendStream<B: Buf> {
     stream: quicket::tokio::SendStream,
     writing: Option<Writing<B>>,
@@ -41,7 +41,7 @@ pub struct SendStream<B: Buf> {
 /// What is to be written of a frame.
 enum Writing<B> {
     Joined(BytesMut),
-    /// Its head, and its content behind. In a box, for most streams of an idle connection write nothing.
+    /// Its head, and its content behind. In a box, for few streams write so much.
     Apart(Box<WriteBuf<B>>),
 }
 
@@ -96,19 +96,9 @@ fn is_same(content: &[u8], chunk: &[u8]) -> bool {
 }
 
 impl<B: Buf> SendStream<B> {
-    /// A request or response.
-    fn message(stream: quicket::tokio::SendStream) -> Self {
-        Self::new(stream, true)
-    }
-
-    /// A control stream or one of QPACK's: they last as long as the connection.
-    pub(crate) fn critical(stream: quicket::tokio::SendStream) -> Self {
-        Self::new(stream, false)
-    }
-
-    fn new(stream: quicket::tokio::SendStream, reset_on_drop: bool) -> Self {
+    fn new(stream: quicket::tokio::SendStream) -> Self {
         let (writing, transfer, content) = (None, None, None);
-        Self { stream, writing, reset_on_drop, transfer, content, may_ask: None }
+        Self { stream, writing, reset_on_drop: true, transfer, content, may_ask: None }
     }
 
     /// True if what is written waits for what follows.
@@ -451,6 +441,26 @@ impl quic::RecvStream for RecvStream {
     }
 }
 
+/// One of the few that are no request's: h3 keeps places for more of them than come, and a box has a small one.
+impl quic::RecvStream for Box<RecvStream> {
+    type Buf = Bytes;
+
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Self::Buf>, StreamErrorIncoming>> {
+        (**self).poll_data(cx)
+    }
+
+    fn stop_sending(&mut self, code: u64) {
+        (**self).stop_sending(code);
+    }
+
+    fn recv_id(&self) -> StreamId {
+        (**self).recv_id()
+    }
+}
+
 /// A bidirectional stream: a request and its response.
 #[derive(Debug)]
 pub struct BidiStream<B: Buf> {
@@ -476,7 +486,7 @@ impl<B: Buf> BidiStream<B> {
     /// A stream of this side.
     pub(crate) fn opened(stream: quicket::tokio::Stream) -> Self {
         let (send, recv) = stream.split();
-        Self { send: SendStream::message(send), recv: RecvStream::new(recv), known: None }
+        Self { send: SendStream::new(send), recv: RecvStream::new(recv), known: None }
     }
 
     /// A stream of the peer.

@@ -243,6 +243,35 @@ fn aes_128_ccm_is_that_of_openssl() {
 }
 
 #[test]
+fn what_is_sealed_from_elsewhere_is_the_same_packet() {
+    let payload: Vec<u8> = (0..1400_u32).map(|n| (n * 7) as u8).collect();
+    let header = [0x40; 11];
+    for aead in Aead::ALL {
+        let secret = Secret::new(aead, &vec![5; aead.secret_len()]).unwrap();
+        let key = AwsLcProvider.packet_key(Version::V1, &secret);
+        let (packet_number, header_len) = (77, header.len());
+        let mut whole = [&header[..], &payload, &[0; TAG_LEN]].concat();
+        key.seal(&mut SealJob { packet_number, header_len, packet: &mut whole }).unwrap();
+        for first in [0, 1, 9, 16, 17, 1399, 1400] {
+            let (begun, body) = payload.split_at(first);
+            let mut packet = [&header[..], begun].concat();
+            packet.resize(whole.len(), 0xaa);
+            let mut job = SealJob { packet_number, header_len, packet: &mut packet };
+            key.seal_apart(&mut job, body).unwrap();
+            assert!(packet == whole, "{aead:?} behind {first} bytes");
+        }
+        let mut packet = [0; 40];
+        let mut job = SealJob { packet_number, header_len, packet: &mut packet };
+        assert!(key.seal_apart(&mut job, &payload).is_err(), "{aead:?} without room");
+    }
+    let seals_apart = |aead: Aead| {
+        let secret = Secret::new(aead, &vec![5; aead.secret_len()]).unwrap();
+        AwsLcProvider.packet_key(Version::V1, &secret).seals_apart()
+    };
+    assert_eq!(Aead::ALL.map(seals_apart), [true, true, false, false]);
+}
+
+#[test]
 fn packets_too_short_for_their_parts_fail() {
     let secret = Secret::new(Aead::Aes128Gcm, &[5; 32]).unwrap();
     let key = AwsLcProvider.packet_key(Version::V1, &secret);

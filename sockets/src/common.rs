@@ -135,7 +135,7 @@ macro_rules! connection_methods {
 
         /// The peer's transport parameters (RFC 9000, Section 18.2), once known.
         pub fn peer_transport_parameters(&self) -> Option<quicket_wire::TransportParameters> {
-            self.conn.look(|conn| conn.engine.peer_transport_parameters().cloned())
+            self.conn.look(|conn| conn.engine.peer_transport_parameters())
         }
 
         /// The largest datagram that can be sent now, in bytes; `None` if the peer takes none.

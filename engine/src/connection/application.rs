@@ -11,6 +11,7 @@ use quicket_wire::{Side, TransportParameters, Version};
 pub(super) use datagrams::new_datagrams;
 pub(super) use streams::new_streams;
 
+use super::parameters::Kept;
 use super::state::CloseReason;
 use super::{Connection, EarlyData, close};
 use crate::cid::CidNumbers;
@@ -135,13 +136,13 @@ impl Connection {
     }
 
     /// The peer's transport parameters, once known.
-    pub fn peer_transport_parameters(&self) -> Option<&TransportParameters> {
-        self.handshake.remote_parameters.as_ref()
+    pub fn peer_transport_parameters(&self) -> Option<TransportParameters> {
+        self.handshake.remote_parameters.as_ref().map(Kept::get)
     }
 
     /// Our transport parameters, once sent.
-    pub fn local_transport_parameters(&self) -> &TransportParameters {
-        &self.handshake.local_parameters
+    pub fn local_transport_parameters(&self) -> Option<TransportParameters> {
+        self.handshake.local_parameters.as_ref().map(Kept::get)
     }
 
     /// True if 1-RTT packets are not encrypted, because both sides asked for that.
@@ -316,7 +317,7 @@ impl Connection {
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
         Stats {
-            counters: (*self.counters).clone(),
+            counters: self.counters.get(),
             path: self.path_stats(),
             streams: self.streams.len(),
             send_buffered: self.streams.held(),

@@ -48,7 +48,7 @@ impl Connection {
             }
             summary.ack_eliciting |= frame.is_ack_eliciting();
             summary.probing_only &= frame.is_probing();
-            self.counters.frames_received.add(frame.frame_type(), 1);
+            self.counters.count().frames_received.add(frame.frame_type(), 1);
             if let Frame::ConnectionClose(close) = &frame {
                 self.on_connection_close(arrival.now, level, close);
                 break;

@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters, Version};
 
 use super::Connection;
-use super::parameters::{self, HandshakeCids, Session, Versions};
+use super::parameters::{self, HandshakeCids, Kept, Session, Versions};
 use super::space::SpaceId;
 use crate::config::{ANSWER_TIME, ClientConfig, ServerConfig};
 use crate::crypto::{
@@ -64,10 +64,11 @@ pub(super) struct HandshakeState {
     pub(super) held: bool,
     pub(super) cids: HandshakeCids,
     pub(super) versions: Versions,
-    pub(super) local_parameters: TransportParameters,
-    pub(super) remote_parameters: Option<TransportParameters>,
+    /// `None` until they are sent.
+    pub(super) local_parameters: Option<Kept>,
+    pub(super) remote_parameters: Option<Kept>,
     /// Client: where the connection can be of the IP family that its path does not have.
-    pub(super) other_family: Option<SocketAddr>,
+    pub(super) other_family: Option<Box<SocketAddr>>,
     /// Client: those of the session that is resumed, until the handshake is complete.
     remembered: Option<Box<TransportParameters>>,
     pub(super) summary: Option<Box<HandshakeSummary>>,
@@ -91,7 +92,7 @@ impl HandshakeState {
             held: false,
             cids,
             versions,
-            local_parameters: TransportParameters::default(),
+            local_parameters: None,
             remote_parameters: None,
             other_family: None,
             remembered: None,
@@ -234,7 +235,7 @@ impl Connection {
             now,
             &Observation::Parameters { direction: Direction::Send, parameters: &ours },
         );
-        self.handshake.local_parameters = ours;
+        self.handshake.local_parameters = Some(Kept::new(&ours, self.side));
         encoded
     }
 
@@ -459,7 +460,7 @@ impl Connection {
             &Observation::Parameters { direction: Direction::Receive, parameters: &theirs },
         );
         self.apply_peer_parameters(now, &theirs)?;
-        self.handshake.remote_parameters = Some(theirs);
+        self.handshake.remote_parameters = Some(Kept::new(&theirs, self.side.peer()));
         Ok(())
     }
 
@@ -505,7 +506,7 @@ impl Connection {
             if let (Some(old), Some(new)) =
                 (&self.handshake.remembered, &self.handshake.remote_parameters)
             {
-                parameters::check_not_lowered(old, new)?;
+                parameters::check_not_lowered(old, &new.get())?;
             }
             return Ok(());
         }
@@ -513,7 +514,7 @@ impl Connection {
         self.discard_early_keys(now);
         self.early_data_rejected(now);
         if let Some(theirs) = &self.handshake.remote_parameters {
-            self.streams.set_peer_limits(theirs);
+            self.streams.set_peer_limits(&theirs.get());
         }
         Ok(())
     }
@@ -564,7 +565,7 @@ impl Connection {
 
     fn on_session_ticket(&mut self, ticket: &[u8]) {
         if let Some(theirs) = &self.handshake.remote_parameters {
-            let session = Session::encode(self.handshake.versions.current, theirs, ticket);
+            let session = Session::encode(self.handshake.versions.current, &theirs.get(), ticket);
             self.events.push(Event::SessionTicket(session));
         }
     }

@@ -150,12 +150,13 @@ impl Connection {
 
     /// True once a packet of the peer was opened.
     pub fn has_received(&self) -> bool {
-        self.counters.packets_received > 0
+        self.counters.packets_received() > 0
     }
 
     /// The keys were updated (RFC 9001, Section 6).
     pub(super) fn on_key_update(&mut self, now: Time, by_peer: bool) {
-        self.counters.key_updates = self.counters.key_updates.saturating_add(1);
+        let counters = self.counters.count();
+        counters.key_updates = counters.key_updates.saturating_add(1);
         self.key_update_due = false;
         let updates = self.keys.updates();
         self.observe(now, &Observation::KeyUpdated { updates, by_peer });

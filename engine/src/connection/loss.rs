@@ -1,9 +1,9 @@
 //! Acknowledgments, losses and probe timeouts: each frame's fate goes back to its owner
 //! (RFC 9002; RFC 9000, Section 13.3).
 
-use quicket_wire::DEFAULT_ACK_DELAY_EXPONENT;
 use quicket_wire::frame::Ack;
 
+use super::parameters::exponent_of;
 use super::space::SpaceId;
 use super::transmit::MIN_PACKET;
 use super::{Connection, Parts};
@@ -56,12 +56,14 @@ impl Fates<'_> {
 impl AckSink for Fates<'_> {
     fn acked_packet(&mut self, number: u64, packet: &SentPacket) {
         self.parts.paths.on_packet_acked(self.now, number, packet);
-        self.parts.counters.packets_acked = self.parts.counters.packets_acked.saturating_add(1);
+        let counters = self.parts.counters.count();
+        counters.packets_acked = counters.packets_acked.saturating_add(1);
     }
 
     fn spurious_packet(&mut self, _number: u64, packet: &SentPacket) {
         self.parts.paths.on_spurious_loss(self.now, packet);
-        self.parts.counters.spurious_losses = self.parts.counters.spurious_losses.saturating_add(1);
+        let counters = self.parts.counters.count();
+        counters.spurious_losses = counters.spurious_losses.saturating_add(1);
     }
 
     fn acked_frame(&mut self, frame: &SentFrame) {
@@ -101,7 +103,7 @@ impl LossSink for Fates<'_> {
             }
             LossTrigger::EarlyDataRejected => self.parts.paths.on_packet_discarded(packet),
         }
-        let counters = &mut *self.parts.counters;
+        let counters = self.parts.counters.count();
         if packet.mtu_probe {
             counters.mtu_probes_lost = counters.mtu_probes_lost.saturating_add(1);
         } else {
@@ -215,8 +217,7 @@ impl Connection {
     /// The ACK delay that the peer reports, in time (RFC 9000, Section 13.2.5). A client does not
     /// know the exponent before it has the server's transport parameters: the default it is then.
     fn peer_ack_delay(&self, raw: u64) -> Duration {
-        let parameters = self.handshake.remote_parameters.as_ref();
-        let exponent = parameters.map_or(DEFAULT_ACK_DELAY_EXPONENT, |of| of.ack_delay_exponent);
+        let exponent = exponent_of(self.handshake.remote_parameters.as_ref());
         let factor = 1u64.checked_shl(u32::from(exponent)).unwrap_or(u64::MAX);
         Duration::from_micros(raw.saturating_mul(factor))
     }
@@ -283,7 +284,8 @@ impl Connection {
     fn on_pto(&mut self, now: Time, id: SpaceId) {
         self.pto_count = self.pto_count.saturating_add(1);
         self.last_progress = now;
-        self.counters.probe_timeouts = self.counters.probe_timeouts.saturating_add(1);
+        let counters = self.counters.count();
+        counters.probe_timeouts = counters.probe_timeouts.saturating_add(1);
         self.paths.on_pto(self.pto_count);
         if id == SpaceId::Data && self.ack_frequency.is_available() {
             // ACK frequency extension, Section 5: hear of the probe's fate at once.

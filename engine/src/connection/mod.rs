@@ -56,8 +56,8 @@ use crate::path::Paths;
 use crate::pending::Pending;
 use crate::random::Random;
 use crate::recovery::LossTimer;
-use crate::stats::Counters;
 use crate::streams::Streams;
+use crate::tally::Tally;
 use crate::time::{Duration, Time};
 
 pub use application::KeyUpdateError;
@@ -191,7 +191,7 @@ pub struct Connection {
 
     reports: lifecycle::Reports,
     events: Events,
-    counters: Box<Counters>,
+    counters: Tally,
     observer: Option<Box<dyn Observer>>,
 }
 
@@ -204,7 +204,7 @@ struct Parts<'a> {
     remote_cids: &'a mut RemoteCids,
     ack_frequency: &'a mut AckFrequencySender,
     paths: &'a mut Paths,
-    counters: &'a mut Counters,
+    counters: &'a mut Tally,
     observer: Option<&'a mut (dyn Observer + 'static)>,
 }
 
@@ -346,7 +346,7 @@ impl Connection {
             wall_clock: (now, 0),
             reports: lifecycle::Reports::default(),
             events: Events::default(),
-            counters: Box::default(),
+            counters: Tally::default(),
             observer: None,
             config,
             endpoint,

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 
 use super::Connection;
+use super::parameters::Kept;
 use crate::congestion::minimum_window;
 use crate::crypto::{Direction, Level};
 use crate::observer::{NewConnection, Observation, Observer, Observers, RecoveryParameters};
@@ -57,14 +58,9 @@ impl Connection {
         self.observe_start(now);
         self.observe(now, &Observation::Version(self.version()));
         let Some(mut observer) = self.observer.take() else { return };
-        let ours = Some(self.local_transport_parameters()).filter(|ours| **ours != <_>::default());
-        for (direction, parameters) in
-            [(Direction::Send, ours), (Direction::Receive, self.peer_transport_parameters())]
-        {
-            if let Some(parameters) = parameters {
-                observer.observe(now, &Observation::Parameters { direction, parameters });
-            }
-        }
+        let (ours, theirs) = (&self.handshake.local_parameters, &self.handshake.remote_parameters);
+        observe_parameters(&mut *observer, now, Direction::Send, ours.as_ref());
+        observe_parameters(&mut *observer, now, Direction::Receive, theirs.as_ref());
         if let Some(summary) = self.handshake_summary() {
             observer.observe(now, &Observation::HandshakeComplete(summary));
         }
@@ -93,5 +89,18 @@ impl Connection {
             minimum_window: minimum_window(path.mtu),
             persistent_congestion_threshold: PERSISTENT_CONGESTION_THRESHOLD,
         }
+    }
+}
+
+/// Tells of parameters that are known.
+#[inline(never)] // keeps them out of the frame of its caller
+fn observe_parameters(
+    observer: &mut dyn Observer,
+    now: Time,
+    direction: Direction,
+    kept: Option<&Kept>,
+) {
+    if let Some(kept) = kept {
+        observer.observe(now, &Observation::Parameters { direction, parameters: &kept.get() });
     }
 }

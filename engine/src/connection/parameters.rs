@@ -1,10 +1,12 @@
 //! Transport parameters: what we announce, and whether the peer's fit what we saw
 //! (RFC 9000, Section 7.3 and 7.4; RFC 9368, Section 4).
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quicket_wire::{
-    ConnectionId, Side, TransportErrorCode, TransportParameters, Version, VersionInformation,
+    ConnectionId, DEFAULT_ACK_DELAY_EXPONENT, Side, TransportErrorCode, TransportParameters,
+    Version, VersionInformation,
 };
 
 use crate::config::{Announced, EndpointConfig, TransportConfig};
@@ -199,6 +201,36 @@ pub(crate) fn check_cids(
         }
     }
     Ok(())
+}
+
+/// Transport parameters as a connection keeps them: encoded, which takes a third of the memory. Little
+/// of them is of interest once they were applied.
+pub(crate) struct Kept {
+    encoded: Box<[u8]>,
+    sender: Side,
+    ack_delay_exponent: u8,
+}
+
+impl Kept {
+    /// Keeps what `sender` has sent.
+    pub(crate) fn new(parameters: &TransportParameters, sender: Side) -> Self {
+        let mut encoded = Vec::new();
+        parameters.encode(sender, &mut encoded, None);
+        let ack_delay_exponent = parameters.ack_delay_exponent;
+        Self { encoded: encoded.into_boxed_slice(), sender, ack_delay_exponent }
+    }
+
+    /// The parameters.
+    pub(crate) fn get(&self) -> TransportParameters {
+        // What peers send was decoded before, and what a configuration must not be is nothing that was sent.
+        TransportParameters::decode(&self.encoded, self.sender).unwrap_or_default()
+    }
+}
+
+/// The ack_delay_exponent of parameters that may not be known yet. Every ACK needs it.
+#[inline]
+pub(crate) fn exponent_of(parameters: Option<&Kept>) -> u8 {
+    parameters.map_or(DEFAULT_ACK_DELAY_EXPONENT, |parameters| parameters.ack_delay_exponent)
 }
 
 /// What a client keeps of a server's parameters for 0-RTT (RFC 9000, Section 7.4.1).

@@ -213,7 +213,8 @@ impl Connection {
     }
 
     fn on_path_change(&mut self, now: Time, _change: PathChange) {
-        self.counters.path_changes = self.counters.path_changes.saturating_add(1);
+        let counters = self.counters.count();
+        counters.path_changes = counters.path_changes.saturating_add(1);
         self.reports.on_remote(self.paths.active().remote());
         self.ack_frequency.on_path_changed();
         // That the other path did not answer says nothing about this one.
@@ -312,7 +313,7 @@ impl Connection {
     pub(super) fn move_to_preferred_address(&mut self, now: Time) {
         let Some((same, other)) = self.preferred_addresses() else { return };
         let active = self.paths.active().tuple();
-        let tuple = match (same, other.zip(self.handshake.other_family)) {
+        let tuple = match (same, other.zip(self.handshake.other_family.as_deref().copied())) {
             (Some(remote), _) if remote != active.remote => {
                 FourTuple { local: active.local, remote }
             }
@@ -341,7 +342,7 @@ impl Connection {
         if self.handshake.cids.local_scid.is_empty() {
             return None;
         }
-        let preferred = self.peer_transport_parameters()?.preferred_address.as_deref()?;
+        let preferred = self.peer_transport_parameters()?.preferred_address?;
         let v4 = preferred.ipv4.map(SocketAddr::V4);
         let v6 = preferred.ipv6.map(SocketAddr::V6);
         Some(if self.remote().is_ipv4() { (v4, v6) } else { (v6, v4) })
@@ -351,7 +352,7 @@ impl Connection {
     /// [`Connection::preferred_other_family`]. It moves there once the handshake is confirmed and
     /// the path validated (RFC 9000, Section 9.6.1).
     pub fn reach_other_family(&mut self, now: Time, local: SocketAddr) {
-        self.handshake.other_family = Some(local);
+        self.handshake.other_family = Some(Box::new(local));
         if self.side == Side::Client && self.handshake.confirmed {
             self.move_to_preferred_address(now);
         }

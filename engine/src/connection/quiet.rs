@@ -33,6 +33,7 @@ impl Connection {
         self.seal_queue.trim();
         self.waiting.trim();
         self.handshake.trim();
+        self.counters.trim();
         // A cipher that is not done will be asked again.
         if !self.has_waiting() && self.unsealed_transmit.is_none() {
             self.keys.sleep();

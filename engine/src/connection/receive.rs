@@ -79,7 +79,7 @@ impl Connection {
     /// Packets are opened in place.
     pub fn handle_datagram(&mut self, now: Time, datagram: &mut Datagram<'_>) {
         let len = datagram.data.len();
-        self.counters.udp_received(len);
+        self.counters.count().udp_received(len);
         if !self.state.is_open() {
             self.state.on_datagram_while_closing(now);
             return;
@@ -88,7 +88,7 @@ impl Connection {
         let tuple = four_tuple(datagram.local, datagram.remote);
         let path = self.paths.on_datagram(&tuple, len);
         let arrival = Arrival { now, tuple, path, ecn: datagram.ecn, datagram_len: len };
-        let opened_before = self.counters.packets_received;
+        let opened_before = self.counters.count().packets_received;
         let mut first_dcid = None;
         let mut rest = &mut *datagram.data;
         while !rest.is_empty() && self.state.is_open() {
@@ -109,7 +109,7 @@ impl Connection {
             }
             self.handle_packet(&arrival, &header, packet, None);
         }
-        if self.counters.packets_received == opened_before {
+        if self.counters.count().packets_received == opened_before {
             self.detect_stateless_reset(now, datagram.data);
         }
         self.after_receiving(now);
@@ -123,9 +123,9 @@ impl Connection {
         packet: &mut [u8],
         bare: Opened,
     ) {
-        let opened_before = self.counters.packets_received;
+        let opened_before = self.counters.count().packets_received;
         self.handle_packet(arrival, header, packet, Some(bare));
-        if self.counters.packets_received == opened_before {
+        if self.counters.count().packets_received == opened_before {
             self.detect_stateless_reset(arrival.now, packet);
         }
     }
@@ -180,7 +180,8 @@ impl Connection {
         size: usize,
         reason: DropReason,
     ) {
-        self.counters.packets_dropped = self.counters.packets_dropped.saturating_add(1);
+        let counters = self.counters.count();
+        counters.packets_dropped = counters.packets_dropped.saturating_add(1);
         self.observe(now, &Observation::PacketDropped { kind, size, reason });
     }
 
@@ -396,7 +397,8 @@ impl Connection {
             self.drop_packet(now, Some(header.kind), header.end, DropReason::Unexpected);
             return Ok(());
         };
-        self.counters.packets_received = self.counters.packets_received.saturating_add(1);
+        let counters = self.counters.count();
+        counters.packets_received = counters.packets_received.saturating_add(1);
         self.observe_received(arrival, header, number, content);
         if level != Level::OneRtt {
             self.on_long_header(now, header, level)?;

@@ -104,7 +104,7 @@ impl Connection {
         let Some(mut run) = self.begin_run(now, from) else { return };
         self.streams.receive_early(false);
         while let Some(packet) = train.next() {
-            self.counters.udp_received(packet.len());
+            self.counters.count().udp_received(packet.len());
             run.arrival.datagram_len = packet.len();
             match self.continue_run(&mut run, train.dcid.len(), packet) {
                 Next::Continued => {}
@@ -178,7 +178,7 @@ impl Connection {
         if let Err(error) = self.streams.on_stream_of_run(&mut run.stream, &frame) {
             return Next::Failed(error);
         }
-        self.counters.frames_received.add(frame.header().frame_type(), 1);
+        self.counters.count().frames_received.add(frame.header().frame_type(), 1);
         run.spin = spin(first);
         run.count = run.count.saturating_add(1);
         Next::Continued
@@ -191,7 +191,8 @@ impl Connection {
         let Some(more) = count.checked_sub(1) else { return };
         let Arrival { now, ecn, .. } = run.arrival;
         let last = run.first.saturating_add(more);
-        self.counters.packets_received = self.counters.packets_received.saturating_add(count);
+        let counters = self.counters.count();
+        counters.packets_received = counters.packets_received.saturating_add(count);
         self.idle.on_received(now, true);
         let space = &mut self.spaces.data;
         space.received.record_run(run.first..=last, now, ecn);

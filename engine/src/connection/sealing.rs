@@ -116,6 +116,22 @@ impl SealQueue {
         self.packets.drain(..done.min(self.packets.len()));
     }
 
+    /// Seals a packet at once whose plaintext ends with `body`, which is not in the buffer. What stands in the way is remembered for
+    /// [`SealQueue::finish`]. Only for keys that [say so](seals_apart).
+    pub(crate) fn seal_apart(
+        &mut self,
+        keys: &Keys,
+        packet: &Unsealed,
+        buf: &mut [u8],
+        body: &[u8],
+    ) {
+        let sealed = match keys.sending(packet.level) {
+            Some(keys) => seal_one(keys, packet, buf, body).map_err(|_| Spoiled::CipherFailed),
+            None => Err(Spoiled::KeysDiscarded),
+        };
+        self.spoiled = self.spoiled.or(sealed.err());
+    }
+
     /// Seals what is left of a draft, in order. The bytes of one that may not be sent are erased.
     pub(crate) fn finish<T>(&mut self, keys: &Keys, buf: &mut [u8], draft: Draft<T>) -> Sealing<T> {
         self.seal_ahead(keys, buf);
@@ -142,6 +158,32 @@ impl SealQueue {
         self.packets.clear();
         self.spoiled = self.spoiled.filter(|how| *how == Spoiled::CipherFailed);
     }
+}
+
+/// True if 1-RTT packets are best sealed with what they carry still elsewhere.
+pub(crate) fn seals_apart(keys: &Keys) -> bool {
+    !keys.is_1rtt_plain()
+        && keys.sending(Level::OneRtt).is_some_and(|keys| keys.packet.seals_apart())
+}
+
+/// AEAD, then header protection, of one packet whose plaintext ends with `body`.
+fn seal_one(
+    keys: &DirectionKeys,
+    packet: &Unsealed,
+    buf: &mut [u8],
+    body: &[u8],
+) -> Result<(), CipherError> {
+    let bytes = buf.get_mut(packet.start..packet.end).ok_or(CipherError::Failed)?;
+    let header_len = packet.payload.saturating_sub(packet.start);
+    let number = packet.packet_number;
+    let mut job = SealJob { packet_number: number, header_len, packet: &mut *bytes };
+    keys.packet.seal_apart(&mut job, body)?;
+    let pn_offset = packet.pn_offset.saturating_sub(packet.start);
+    // RFC 9001, Section 5.4.2: as if the packet number had four bytes.
+    let sample = bytes.get(pn_offset.saturating_add(4)..).and_then(<[u8]>::first_chunk);
+    let mask = keys.header.mask(sample.ok_or(CipherError::Failed)?);
+    protect(bytes, pn_offset, mask);
+    Ok(())
 }
 
 /// Seals packets of one level, from the first on.

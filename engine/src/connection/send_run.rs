@@ -9,7 +9,7 @@ use quicket_wire::frame::StreamHeader;
 use quicket_wire::{EcnCodepoint, Full, ShortHeader, Writer, packet_number};
 
 use super::Connection;
-use super::sealing::Unsealed;
+use super::sealing::{Unsealed, seals_apart};
 use super::transmit::Route;
 use crate::crypto::{Level, TAG_LEN};
 use crate::recovery::SentInfo;
@@ -46,6 +46,8 @@ struct Shape {
     tag_len: usize,
     /// A random bit for each packet, which becomes its Fixed Bit; all set without RFC 9287.
     fixed_bits: u64,
+    /// The data goes into the packets as they are sealed.
+    seals_apart: bool,
     stream: StreamRun,
 }
 
@@ -65,9 +67,9 @@ impl Connection {
             written = written.saturating_add(1);
             if self.seal_queue.is_full() {
                 self.seal_queue.seal_ahead(&self.keys, space.buf);
-                if !self.seal_queue.takes_more() {
-                    break;
-                }
+            }
+            if !self.seal_queue.takes_more() {
+                break;
             }
         }
         stream.range = shape.stream.range.start..stream.range.start;
@@ -122,7 +124,8 @@ impl Connection {
         };
         let count = most.min(usize::try_from(allowed).unwrap_or(usize::MAX));
         let fixed_bits = if self.grease_fixed_bit { self.rng.next_u64() } else { u64::MAX };
-        let shape = Shape { header, pn_len, tag_len, fixed_bits, stream };
+        let seals_apart = seals_apart(&self.keys);
+        let shape = Shape { header, pn_len, tag_len, fixed_bits, seals_apart, stream };
         (count >= MIN_RUN).then_some((shape, count))
     }
 
@@ -163,7 +166,13 @@ impl Connection {
         let header = StreamHeader { offset, ..shape.stream.header() };
         header.encode(&mut writer).ok()?;
         let len = writer.remaining();
-        fill(&mut writer, &self.streams, &shape.stream, offset).ok()?;
+        let body = match self.streams.run_data(&shape.stream, offset, len) {
+            (body, []) if shape.seals_apart && body.len() == len => Some(body),
+            _ => None,
+        };
+        if body.is_none() {
+            fill(&mut writer, &self.streams, &shape.stream, offset).ok()?;
+        }
         let sent = SentFrame::Stream { id: header.id, offset, len: len as u32, fin: false };
         recovery.push_frame(sent);
         let path = self.paths.get_mut(space.route.key)?;
@@ -180,7 +189,11 @@ impl Connection {
         });
         let (pn_offset, payload) = (start.saturating_add(pn_offset), start.saturating_add(payload));
         let level = Level::OneRtt;
-        self.seal_queue.push(Unsealed { level, packet_number, start, pn_offset, payload, end });
+        let packet = Unsealed { level, packet_number, start, pn_offset, payload, end };
+        match body {
+            Some(body) => self.seal_queue.seal_apart(&self.keys, &packet, space.buf, body),
+            None => self.seal_queue.push(packet),
+        }
         Some(offset.saturating_add(len as u64))
     }
 
@@ -189,16 +202,17 @@ impl Connection {
         let RunSpace { now, size, route, .. } = *space;
         let pto = self.pto();
         for _ in 0..count {
-            self.counters.udp_sent(size);
+            self.counters.count().udp_sent(size);
             self.spaces.data.ecn.on_sent(route.ecn);
             self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
         }
         let next = self.spaces.data.recovery.next_packet_number();
         self.key_update_due |=
             self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
-        self.counters.packets_sent = self.counters.packets_sent.saturating_add(count as u64);
+        let counters = self.counters.count();
+        counters.packets_sent = counters.packets_sent.saturating_add(count as u64);
         let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();
-        self.counters.frames_sent.add(frame_type, count as u64);
+        self.counters.count().frames_sent.add(frame_type, count as u64);
         if count > 0 {
             self.idle.on_sent_ack_eliciting(now);
         }

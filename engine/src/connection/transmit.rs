@@ -8,6 +8,7 @@ use quicket_wire::{EcnCodepoint, TransportErrorCode};
 use super::Connection;
 use super::content::{self, Owners, SpaceContent};
 use super::packet_builder::{BuiltPacket, HeaderFields, Ledger, PacketBuilder, kind_of};
+use super::parameters::exponent_of;
 use super::sealing::{Draft, Sealing};
 use super::send_run::RunSpace;
 use super::space::SpaceId;
@@ -439,8 +440,10 @@ impl Connection {
             spin,
             key_phase: self.keys.phase(),
         };
-        let ledger =
-            Ledger { recovery: &mut space.recovery, counts: &mut self.counters.frames_sent };
+        let ledger = Ledger {
+            recovery: &mut space.recovery,
+            counts: &mut self.counters.count().frames_sent,
+        };
         let mut space = SpaceContent {
             received: &mut space.received,
             acks: &mut space.acks,
@@ -451,7 +454,7 @@ impl Connection {
         let mut owners = Owners {
             now: out.now,
             path: out.route.key,
-            ack_delay_exponent: self.handshake.local_parameters.ack_delay_exponent,
+            ack_delay_exponent: exponent_of(self.handshake.local_parameters.as_ref()),
             pending: &mut self.pending,
             local_cids: &mut self.local_cids,
             remote_cids: &mut self.remote_cids,
@@ -487,7 +490,7 @@ impl Connection {
         for packet in out.packets.iter().flatten() {
             self.on_packet_sent(out, packet);
         }
-        self.counters.udp_sent(len);
+        self.counters.count().udp_sent(len);
         let pto = self.pto();
         self.paths.on_datagram_sent(out.now, out.route.key, len, out.route.ecn, pto);
         Some(len)
@@ -536,7 +539,8 @@ impl Connection {
             }
         }
         self.seal_queue.push(packet.unsealed);
-        self.counters.packets_sent = self.counters.packets_sent.saturating_add(1);
+        let counters = self.counters.count();
+        counters.packets_sent = counters.packets_sent.saturating_add(1);
         if packet.ack_eliciting {
             self.idle.on_sent_ack_eliciting(now);
         }

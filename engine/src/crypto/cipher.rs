@@ -165,6 +165,19 @@ pub trait PacketKey: Send + Sync {
         Ok(jobs.len())
     }
 
+    /// True if [`PacketKey::seal_apart`] spares a copy and never answers [`CipherError::NotYet`].
+    fn seals_apart(&self) -> bool {
+        false
+    }
+
+    /// Seals one packet whose plaintext ends with `body`, which is elsewhere: there is room for it before that for the tag.
+    fn seal_apart(&self, job: &mut SealJob<'_>, body: &[u8]) -> Result<(), CipherError> {
+        let end = job.packet.len().checked_sub(TAG_LEN).ok_or(CipherError::Failed)?;
+        let start = end.checked_sub(body.len()).ok_or(CipherError::Failed)?;
+        job.packet.get_mut(start..end).ok_or(CipherError::Failed)?.copy_from_slice(body);
+        self.seal(job)
+    }
+
     /// Opens one packet in place; the plaintext has the length of the ciphertext less
     /// [`TAG_LEN`]. On failure the payload's bytes are unspecified, unless the answer was
     /// [`CipherError::NotYet`], which leaves them as they were.

@@ -100,6 +100,21 @@ impl PacketKey for AwsLcPacketKey {
         Ok(())
     }
 
+    fn seals_apart(&self) -> bool {
+        self.key.algorithm() != &aead::CHACHA20_POLY1305
+    }
+
+    fn seal_apart(&self, job: &mut SealJob<'_>, body: &[u8]) -> Result<(), CipherError> {
+        let nonce = self.nonce(job.packet_number);
+        let (header, rest) =
+            job.packet.split_at_mut_checked(job.header_len).ok_or(CipherError::Failed)?;
+        let first = rest.len().checked_sub(body.len() + TAG_LEN).ok_or(CipherError::Failed)?;
+        let (first, body_and_tag) = rest.split_at_mut(first);
+        self.key
+            .seal_in_place_scatter(nonce, Aad::from(&*header), first, body, body_and_tag)
+            .map_err(|_| CipherError::Failed)
+    }
+
     #[inline]
     fn open(&self, job: &mut OpenJob<'_>) -> Result<usize, CipherError> {
         let nonce = self.nonce(job.packet_number);

@@ -74,6 +74,10 @@ impl PacketKey for TestKey {
         self.seal_at(job.packet_number, job.header_len, job.packet)
     }
 
+    fn seals_apart(&self) -> bool {
+        true
+    }
+
     fn open(&self, job: &mut OpenJob<'_>) -> Result<usize, CipherError> {
         self.open_at(job.packet_number, job.header_len, job.packet)
     }

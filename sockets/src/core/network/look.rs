@@ -342,7 +342,7 @@ fn see(conn: &Conn, links: &Links) -> Option<(SocketAddr, Seen, Option<String>)>
     let follow = conn.follow.as_ref().filter(|_| conn.end().is_none())?;
     let engine = &conn.engine;
     let forbids =
-        |parameters: &quicket_wire::TransportParameters| parameters.disable_active_migration;
+        |parameters: quicket_wire::TransportParameters| parameters.disable_active_migration;
     let seen = Seen {
         wanted: None,
         wanted_works: false,

@@ -163,7 +163,7 @@ impl Socket {
         }
         let (local, is_migrating, peer) = session.conn.look(|conn| {
             let engine = &conn.engine;
-            (engine.local(), engine.is_migrating(), engine.peer_transport_parameters().cloned())
+            (engine.local(), engine.is_migrating(), engine.peer_transport_parameters())
         });
         if local == Some(address) {
             return Err(Errno::EINVAL);
@@ -226,7 +226,8 @@ impl Socket {
         let told = control.session(Errno::EINVAL).ok().and_then(|session| {
             session
                 .conn
-                .look(|conn| conn.engine.peer_transport_parameters().map(settings::param_of_peer))
+                .look(|conn| conn.engine.peer_transport_parameters())
+                .map(|theirs| settings::param_of_peer(&theirs))
         });
         let assumed = TransportParam { remote: 1, ..TransportParam::default() };
         told.or(control.settings.remote).unwrap_or(assumed)
