@@ -370,6 +370,7 @@ fn refusal(error: Unanswered, record: &mut Record) -> Refusal {
             "the origin takes no more requests at the moment",
             format!("{server}: {error}"),
         ),
+        Unanswered::Lack { server, what } => (StatusCode::SERVICE_UNAVAILABLE, what, server),
         Unanswered::TimedOut { server } => {
             (StatusCode::GATEWAY_TIMEOUT, "the origin takes too long", server)
         }

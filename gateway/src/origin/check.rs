@@ -93,7 +93,7 @@ async fn watch(server: Arc<Server>, rules: Arc<CheckRules>) {
         let result = match result {
             // A server that has no time for a check has it for requests.
             Err(_) if clock.is_held() && !server.gives_up_stuck(granted) => continue,
-            Ok(Err(Failed::Busy(_))) => continue,
+            Ok(Err(Failed::Busy(_) | Failed::Lack(_))) => continue,
             Ok(result) => result.map_err(|failed| Server::reason(&failed)),
             Err(_) => Err("no answer in time".to_owned()),
         };

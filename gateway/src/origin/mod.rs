@@ -13,6 +13,7 @@ mod held;
 mod hints;
 mod idle;
 mod judged;
+mod lack;
 mod line;
 mod message;
 mod names;
@@ -129,6 +130,8 @@ pub(crate) enum Unanswered {
     Full { server: String, error: String },
     /// It is there, and had no time for the request: no failure either.
     Busy { server: String, error: String },
+    /// This system lacks something for a connection: no failure of the server's.
+    Lack { server: String, what: &'static str },
     /// It takes too long.
     TimedOut { server: String },
     /// The client's part did not come to its end.
@@ -140,7 +143,11 @@ impl Unanswered {
     pub(crate) const fn is_of_server(&self) -> bool {
         !matches!(
             self,
-            Self::Client(_) | Self::Incapable { .. } | Self::Full { .. } | Self::Busy { .. }
+            Self::Client(_)
+                | Self::Incapable { .. }
+                | Self::Full { .. }
+                | Self::Busy { .. }
+                | Self::Lack { .. }
         )
     }
 }

@@ -22,7 +22,7 @@ use super::message;
 use super::one::One;
 use super::sweep::keep_sweeping;
 use super::two::{self, Share, Two};
-use super::{MAX_IDLE, MAX_IDLE_TIME};
+use super::{MAX_IDLE, MAX_IDLE_TIME, lack};
 use crate::{Body, BodyError};
 
 /// Connections of HTTP/2 to one server. A further one is made where all have as many requests as the server
@@ -119,6 +119,15 @@ pub(super) enum Failed {
     Full(&'static str),
     /// It is there, and had no time for the request as long as that could wait: no failure either.
     Busy(&'static str),
+    /// This system lacks something for a connection, which is no failure of the server either.
+    Lack(&'static str),
+}
+
+impl Failed {
+    /// Of a connection that could not be made.
+    pub(super) fn to_connect(error: io::Error) -> Self {
+        lack::of(&error).map_or(Self::Connection(error), Self::Lack)
+    }
 }
 
 /// Why a connection gave no answer.
@@ -175,7 +184,7 @@ impl Pool {
             let found = match self.checkout(wanted) {
                 Some(found) => found,
                 // In a box, as in `Server::send`.
-                None => Box::pin(self.connect(wanted)).await.map_err(Failed::Connection)?,
+                None => Box::pin(self.connect(wanted)).await.map_err(Failed::to_connect)?,
             };
             let (sender, is_reused) = match found {
                 Found::Kept(sender) => (sender, true),

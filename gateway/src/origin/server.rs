@@ -104,6 +104,7 @@ impl Server {
             Failed::Incapable(_) => Unanswered::Incapable { server, error },
             Failed::Full(_) => Unanswered::Full { server, error },
             Failed::Busy(_) => Unanswered::Busy { server, error },
+            Failed::Lack(what) => Unanswered::Lack { server, what },
         }
     }
 
@@ -112,7 +113,10 @@ impl Server {
         match failed {
             Failed::Connection(error) => innermost(error).to_string(),
             Failed::Broken { error, .. } => innermost(&**error).to_string(),
-            Failed::Incapable(what) | Failed::Full(what) | Failed::Busy(what) => (*what).to_owned(),
+            Failed::Incapable(what)
+            | Failed::Full(what)
+            | Failed::Busy(what)
+            | Failed::Lack(what) => (*what).to_owned(),
         }
     }
 }

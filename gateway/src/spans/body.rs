@@ -29,6 +29,7 @@ pub(crate) fn answered(
             Unanswered::Incapable { .. } => ("incapable", "the origin cannot do what is asked for"),
             Unanswered::Full { .. } => ("full", "the origin has no room for more of this"),
             Unanswered::Busy { .. } => ("busy", "the origin takes no more requests at the moment"),
+            Unanswered::Lack { what, .. } => ("lack", *what),
             Unanswered::TimedOut { .. } => ("timeout", "the origin takes too long"),
             Unanswered::Client(_) => ("request", "the request did not end"),
         };

@@ -111,7 +111,7 @@ impl Pool {
             }
             let chosen = match self.checkout(wanted) {
                 Some(chosen) => chosen,
-                None => Box::pin(self.connect(wanted)).await.map_err(Failed::Connection)?,
+                None => Box::pin(self.connect(wanted)).await.map_err(Failed::to_connect)?,
             };
             let Chosen { share, is_reused, may_wait } = chosen;
             let three = share.connection().clone();
