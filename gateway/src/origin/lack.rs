@@ -20,10 +20,11 @@ pub(super) fn of(error: &io::Error) -> Option<&'static str> {
     None
 }
 
+/// EADDRNOTAVAIL is not among them: it is of one server's address, to which no port is left, or for which this system has no address of
+/// its own. Another server can do better.
 fn of_system(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {
         Errno::MFILE | Errno::NFILE => Some("no descriptor is left for a connection to the origin"),
-        Errno::ADDRNOTAVAIL => Some("no port is left for a connection to the origin"),
         Errno::NOBUFS | Errno::NOMEM => Some("no memory is left for a connection to the origin"),
         _ => None,
     }
@@ -39,7 +40,13 @@ mod tests {
         assert!(of(&lack()).is_some());
         assert!(of(&io::Error::other(lack())).is_some());
         assert!(of(&io::Error::other(io::Error::other(lack()))).is_some());
-        for of_server in [Errno::CONNREFUSED, Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NOENT] {
+        for of_server in [
+            Errno::CONNREFUSED,
+            Errno::TIMEDOUT,
+            Errno::HOSTUNREACH,
+            Errno::NOENT,
+            Errno::ADDRNOTAVAIL,
+        ] {
             assert_eq!(of(&io::Error::other(io::Error::from(of_server))), None);
         }
         assert_eq!(of(&io::Error::other("a server of HTTP/3 without a name or TLS")), None);
