@@ -564,8 +564,22 @@ fn bind(device: u32, queue: u32, longest: u32, copy: bool) -> io::Result<Socket>
 /// A socket for each queue.
 fn sockets(program: &TupleProgram, link: &Link, is_native: bool) -> io::Result<Vec<Queue>> {
     let mut queues = Vec::new();
+    let longest = link.mtu + MAX_HEADER;
+    // What came by a queue without a socket would be the system's, and no frame of its flows would come to a port.
+    let one_more = Socket::bind(link.index, MAX_QUEUES, longest, !is_native);
+    if !matches!(&one_more, Err(error) if error.kind() == io::ErrorKind::InvalidInput) {
+        one_more.map(drop).or_else(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Ok(()),
+            _ => Err(error),
+        })?;
+        let why = format!(
+            "it has more than {MAX_QUEUES} queues, and frames of all have to come to the switch: ethtool -L {} combined \
+             {MAX_QUEUES} (or rx {MAX_QUEUES} tx {MAX_QUEUES})",
+            link.name
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     for number in 0..MAX_QUEUES {
-        let longest = link.mtu + MAX_HEADER;
         let socket = match bind(link.index, number, longest, !is_native) {
             // There are no more queues.
             Err(error) if number > 0 && error.kind() == io::ErrorKind::InvalidInput => break,

@@ -12,6 +12,7 @@ mod checksum;
 mod netlink;
 mod network;
 mod offloads;
+mod outside;
 #[cfg(test)]
 #[path = "../../tests/device/permitted.rs"]
 mod permitted;
@@ -31,3 +32,4 @@ pub use ways::MAX_WAYS;
 
 pub(crate) use attached::Device;
 pub(crate) use network::Network;
+pub(crate) use outside::Outside;
