@@ -19,6 +19,7 @@ mod permitted;
 #[cfg(any(test, feature = "rates"))]
 pub mod rates;
 mod routes;
+mod sockets;
 mod trains;
 mod ways;
 mod xsk;
