@@ -6,6 +6,7 @@
 use quicket_ring::MAX_SLOT;
 
 use crate::counters::{Counters, Reason};
+use crate::device::Outside;
 use crate::frame::Ends;
 use crate::registry::{NOBODY, Owner, Registry};
 use crate::tuple::Key;
@@ -23,11 +24,13 @@ struct Frame {
 
 /// What frames may be.
 #[derive(Clone, Copy)]
-pub(crate) struct Rule {
+pub(crate) struct Rule<'a> {
     /// The port whose tuple the source has to be. Of frames from outside, it is nobody's.
     pub(crate) sender: Option<Owner>,
     /// Whether frames whose destination nobody has are kept, to leave by a device.
     pub(crate) may_leave: bool,
+    /// Of frames from outside: who does not come from there.
+    pub(crate) outside: Option<&'a Outside>,
 }
 
 /// The ends of a frame that is none.
@@ -90,7 +93,7 @@ impl Batch {
     #[inline]
     pub(crate) fn check(
         &mut self,
-        rule: Rule,
+        rule: Rule<'_>,
         registry: &Registry,
         counters: &mut Counters,
         read: impl Fn(&mut [u8]) -> Result<Ends, Reason>,
@@ -153,11 +156,15 @@ impl Batch {
     }
 }
 
-impl Rule {
+impl Rule<'_> {
     /// Who has the destination, if the source may send: NOBODY, if it may leave.
     #[inline]
     fn owner(self, ends: Ends, registry: &Registry) -> Result<Owner, Reason> {
         if registry.owner(ends.source) != self.sender {
+            return Err(Reason::Source);
+        }
+        let (source, destination) = (ends.source.address, ends.destination.address);
+        if self.outside.is_some_and(|outside| !outside.may_come(source, destination)) {
             return Err(Reason::Source);
         }
         match registry.receiver(&ends) {
@@ -203,7 +210,7 @@ mod tests {
     type Kept = Vec<(Option<Owner>, Vec<u8>)>;
 
     /// What a batch makes of frames: those that are kept, and what is counted.
-    fn sort(frames: &[Vec<u8>], rule: Rule) -> (Kept, Counters) {
+    fn sort(frames: &[Vec<u8>], rule: Rule<'_>) -> (Kept, Counters) {
         let (mut batch, mut counters) = (Batch::new(), Counters::default());
         let mut kept = Kept::new();
         let (mut at, to) = (0, frames.len() as u32);
@@ -258,7 +265,7 @@ mod tests {
             all.map(|(n, frame)| (n % 9, frame.clone())).collect()
         };
         for may_leave in [true, false] {
-            let rule = Rule { sender: Some(OURS), may_leave };
+            let rule = Rule { sender: Some(OURS), may_leave, outside: None };
             let (kept, counters) = sort(&frames, rule);
             let expected = if may_leave { of(&[0, 1, 3, 5, 6]) } else { of(&[0, 1, 6]) };
             let owner = |kind| match kind {
@@ -274,7 +281,8 @@ mod tests {
             assert_eq!(reasons.map(|reason| counters.dropped(reason)), [30, 10, left_out]);
         }
         // From outside: nobody's sources, to tuples.
-        let (kept, counters) = sort(&frames, Rule { sender: None, may_leave: false });
+        let (kept, counters) =
+            sort(&frames, Rule { sender: None, may_leave: false, outside: None });
         let expected: Vec<_> = of(&[7]).into_iter().map(|(_, frame)| (Some(OURS), frame)).collect();
         assert!(kept == expected);
         let reasons = [Reason::Source, Reason::Descriptor, Reason::Destination];

@@ -1,7 +1,7 @@
 //! What a socket proves: that the system has given its owner an address, a protocol and a port.
 //!
 //! These calls may wait as long as its owner likes, who can keep a socket locked. So they run on a thread of that
-//! user (`daemon/clerk`).
+//! user (`daemon/clerk`). They say how things are at that moment; `hold` has them stay so.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -16,7 +16,7 @@ use crate::sys;
 use crate::tuple::Tuple;
 
 const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const UDP: u8 = 17;
 
 /// The network namespace of this thread, by a socket made for the question.
 ///
@@ -82,6 +82,10 @@ pub(crate) fn tuple_of(socket: BorrowedFd<'_>, namespace: u64) -> Result<Tuple, 
     }
     let address = address.ip().to_canonical();
     check_address(address)?;
+    // Of TCP and UDP the switch binds a socket of its own there.
+    if !has_ports {
+        UdpSocket::bind((address, 0)).map(drop).map_err(|error| no_address(address, &error))?;
+    }
     Ok(Tuple { address, protocol, port })
 }
 
@@ -123,9 +127,10 @@ fn check_address(address: IpAddr) -> Result<(), Answer> {
     if address.is_multicast() || is_link_local {
         return invalid(format!("{address} is not the address of one host on all links"));
     }
-    // Who has bound an address that the host has not (IP_FREEBIND) may have taken the option back since.
-    UdpSocket::bind((address, 0)).map(drop).map_err(|error| {
-        let why = format!("{address} is no address of this host: {error}");
-        Answer::refuse(Errno::ADDRNOTAVAIL, why)
-    })
+    Ok(())
+}
+
+/// Who has bound an address that the host has not (IP_FREEBIND) may have taken the option back since.
+pub(crate) fn no_address(address: IpAddr, error: &io::Error) -> Answer {
+    Answer::refuse(Errno::ADDRNOTAVAIL, format!("{address} is no address of this host: {error}"))
 }

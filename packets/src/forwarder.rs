@@ -6,6 +6,7 @@ pub(crate) mod fuzz;
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use quicket_bpf::Tuples;
@@ -119,6 +120,8 @@ pub struct Forwarder {
     errors: Shares,
     /// Counters of ports that have gone.
     gone: Counters,
+    /// Descriptors that have come by the bells of ports.
+    handed: Vec<(Owner, OwnedFd)>,
 }
 
 impl Forwarder {
@@ -136,6 +139,7 @@ impl Forwarder {
             network: Network::new(),
             errors: Shares::default(),
             gone: Counters::default(),
+            handed: Vec::new(),
         }
     }
 
@@ -194,19 +198,21 @@ impl Forwarder {
     }
 
     /// Removes a port with all of its queues, and its `tuples`; or a queue. What was sent before is forwarded, up to
-    /// [`MAX_ENTRIES`] frames of all its queues.
-    pub fn remove(&mut self, number: Owner, tuples: impl IntoIterator<Item = Tuple>) {
+    /// [`MAX_ENTRIES`] frames of all its queues. Returns their bells: in one that nobody has listened to may be descriptors, so that
+    /// closing it can wait as long as its program likes.
+    pub fn remove(&mut self, number: Owner, tuples: impl IntoIterator<Item = Tuple>) -> Vec<Bell> {
         let queues: Vec<Owner> = self.registry.queues.all(number).collect();
         self.serve_last(&queues);
         for tuple in tuples {
             self.unregister(number, tuple);
         }
         self.registry.queues.forget(number);
-        queues.into_iter().for_each(|queue| self.remove_queue(queue));
+        queues.into_iter().filter_map(|queue| self.remove_queue(queue)).collect()
     }
 
-    fn remove_queue(&mut self, number: Owner) {
-        if let Some(port) = self.ports.get_mut(number as usize).and_then(Option::take) {
+    fn remove_queue(&mut self, number: Owner) -> Option<Bell> {
+        let port = self.ports.get_mut(number as usize).and_then(Option::take);
+        if let Some(port) = &port {
             self.gone.add(&port.counters);
             // There is nothing to see any more.
             self.broken.extend(port.watcher);
@@ -217,6 +223,13 @@ impl Forwarder {
         for port in self.ports.iter_mut().flatten() {
             port.watcher = port.watcher.filter(|watcher| *watcher != number);
         }
+        port.map(|port| port.bell)
+    }
+
+    /// Descriptors that have come by the bells of ports, which are broken for that. Closing one can wait as long as its program
+    /// likes.
+    pub fn take_handed(&mut self) -> Vec<(Owner, OwnedFd)> {
+        std::mem::take(&mut self.handed)
     }
 
     /// Has a port shown what another one sends, and what comes for it, from now on. Returns false if one is already,
@@ -322,7 +335,9 @@ impl Forwarder {
     /// Looks at a port again that has rung.
     pub fn rouse(&mut self, number: Owner) {
         let Some(port) = port(&mut self.ports, number) else { return };
-        if port.bell.hush().is_err() {
+        let handed = port.bell.hush_stranger();
+        if !handed.as_ref().is_ok_and(Vec::is_empty) {
+            self.handed.extend(handed.into_iter().flatten().map(|handed| (number, handed)));
             self.broken.push(number);
         } else if !port.is_active {
             (port.is_active, port.idle) = (true, 0);
@@ -424,7 +439,8 @@ impl Forwarder {
             at = self.batch.fill((at, n), counters, get, |slot, len, to| {
                 memory.load(slot, len.into(), to).map(|_| ()).ok_or(Reason::Descriptor)
             });
-            let rule = Rule { sender: Some(*owner), may_leave: self.network.len() > 0 };
+            let may_leave = self.network.len() > 0;
+            let rule = Rule { sender: Some(*owner), may_leave, outside: None };
             self.batch.check(rule, &self.registry, counters, |frame| frame::check(frame));
             sent += self.deliver(Sender::Port(number));
         }

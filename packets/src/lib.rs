@@ -21,6 +21,7 @@ mod forwarder;
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod hold;
 pub mod icmp;
 mod local;
 pub mod pcap;

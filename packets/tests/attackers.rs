@@ -258,7 +258,8 @@ fn requests_without_sense_and_answers_that_nobody_reads_end_a_connection() {
     });
 }
 
-/// 10,000 a second for a second, or for as long as that many take.
+/// 10,000 of each, beside an exchange. They took less than a second on a machine that did nothing else; the bound is one that a switch
+/// would miss whose cost grew with what came and went.
 #[test]
 fn registrations_and_removals_without_end_keep_nobody_waiting() {
     let switch = Switch::start();
@@ -273,6 +274,7 @@ fn registrations_and_removals_without_end_keep_nobody_waiting() {
         begun.elapsed()
     });
     println!("10,000 registrations and removals took {taken:?}, beside an exchange");
+    assert!(taken < Duration::from_secs(10), "{taken:?}");
 }
 
 /// This program, started again, is killed while it sends and receives in batches.

@@ -141,6 +141,49 @@ fn only_a_socket_that_proves_something_is_a_tuple() {
     assert!(port.register(&mapped).unwrap().address.is_ipv4());
 }
 
+/// Whoever registers a socket keeps another descriptor of it. The system takes a port that it has chosen itself back from a socket
+/// that is connected to nobody, or listens no more, and lets sockets with SO_REUSEADDR share one.
+#[test]
+fn a_tuple_is_its_owners_whatever_he_does_with_the_socket_that_proved_it() {
+    let switch = Switch::start();
+    let address = "127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into();
+    for kind in [Type::DGRAM, Type::STREAM] {
+        let new = || Socket::new(Domain::IPV4, kind, None).unwrap();
+        let (socket, mut port) = (new(), switch.open());
+        socket.bind(&address).unwrap();
+        let bound = socket.local_addr().unwrap();
+        let tuple = port.register(&socket).unwrap();
+        let is_taken = |why: &str| {
+            for is_shared in [false, true] {
+                let another = new();
+                another.set_reuse_address(is_shared).unwrap();
+                let error = another.bind(&bound).expect_err(why);
+                assert_eq!(error.kind(), ErrorKind::AddrInUse, "{why}: {error}");
+            }
+        };
+        is_taken("it is registered");
+        socket.set_reuse_address(true).unwrap();
+        is_taken("its owner would share it");
+        match kind {
+            Type::DGRAM => rustix::net::connect_unspec(&socket).unwrap(),
+            _ => {
+                // Nobody is let in beside the switch's socket.
+                assert!(socket.listen(1).is_err());
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+            }
+        }
+        is_taken("its owner has given it up");
+        drop(socket);
+        is_taken("its owner has closed it");
+        port.remove(tuple).unwrap();
+        let begun = std::time::Instant::now();
+        while new().bind(&bound).is_err() {
+            assert!(begun.elapsed() < common::PATIENCE, "it is still kept");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Raw sockets need CAP_NET_RAW, and another network namespace CAP_SYS_ADMIN.
 #[test]
 fn raw_sockets_are_protocols_and_other_namespaces_prove_nothing() {

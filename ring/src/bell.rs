@@ -1,11 +1,18 @@
 //! What wakes a side that sleeps.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
+    SocketType,
+};
+
+/// The most descriptors that the system lets come with a message (SCM_MAX_FD).
+const MAX_DESCRIPTORS: usize = 253;
 
 /// One end of a pair of bells: rings at the other end, and is readable when that one has rung or has gone.
 ///
@@ -80,6 +87,34 @@ impl Bell {
         }
     }
 
+    /// As [`Bell::hush`], of an end that a hostile program has: descriptors that it has sent along are returned. The kernel
+    /// closes those that nobody takes, here and now, and that may wait as long as that program likes.
+    ///
+    /// # Errors
+    ///
+    /// When the other end is closed, and all rings have been taken.
+    pub fn hush_stranger(&self) -> Result<Vec<OwnedFd>, Gone> {
+        let mut rings = [0; 1024];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = rustix::io::retry_on_intr(|| {
+            let mut rings = [IoSliceMut::new(&mut rings)];
+            rustix::net::recvmsg(&self.0, &mut rings, &mut control, flags)
+        });
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                descriptors.extend(rights);
+            }
+        }
+        match received {
+            Ok(message) if message.bytes == 0 => Err(Gone),
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(descriptors),
+            Err(_) => Err(Gone),
+        }
+    }
+
     /// Waits until the other end rings, or has gone; without end if there is no time given. Returns false
     /// if the time is over.
     ///
@@ -92,6 +127,12 @@ impl Bell {
             tv_nsec: time.subsec_nanos().into(),
         });
         Ok(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], time.as_ref())? > 0)
+    }
+}
+
+impl From<Bell> for OwnedFd {
+    fn from(bell: Bell) -> Self {
+        bell.0
     }
 }
 

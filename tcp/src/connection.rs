@@ -130,16 +130,8 @@ impl Connection {
         seed: u64,
         now: Instant,
     ) -> Self {
-        let mut config = Config::new(HardwareAddress::Ip);
-        config.random_seed = seed;
-        let mut interface = Interface::new(config, &mut Shape(mtu), now);
-        interface.update_ip_addrs(|addresses| {
-            let len = if ends.local.is_ipv4() { 32 } else { 128 };
-            // There is room for one, and it is the first.
-            let _ = addresses.push(IpCidr::new(ends.local.ip().into(), len));
-        });
         Self {
-            interface,
+            interface: interface(&ends, mtu, seed, now),
             prepared,
             seen: Seen::default(),
             mtu,
@@ -345,6 +337,25 @@ impl Connection {
         }
     }
 
+    /// A router says that a packet was too long, whose segment began with that sequence number. It is believed if something of
+    /// that is under way (RFC 5927, Section 4.1), and makes packets shorter only, from where on the connection sends them again. Returns
+    /// whether it is believed.
+    pub(crate) fn shorten(&mut self, sequence: u32, mtu: usize, now: Instant) -> bool {
+        let (Some(sent), Some(heard)) = (self.seen.sent, self.heard) else { return false };
+        let is_under_way = sequence.wrapping_sub(heard) < sent.wrapping_sub(heard);
+        if !is_under_way || mtu >= self.mtu || !self.was_established {
+            return false;
+        }
+        self.mtu = mtu;
+        // Sequence numbers have begun, which is what the seed is for.
+        self.interface = interface(&self.ends, mtu, 0, now);
+        true
+    }
+
+    pub(crate) const fn mtu(&self) -> usize {
+        self.mtu
+    }
+
     fn take(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
         if !self.screen(&segment.header, out, now) {
             return;
@@ -523,6 +534,19 @@ impl Connection {
     pub(crate) fn has_unread(&self) -> bool {
         self.view().recv_queue() > 0
     }
+}
+
+/// smoltcp's side of one connection.
+fn interface(ends: &Ends, mtu: usize, seed: u64, now: Instant) -> Interface {
+    let mut config = Config::new(HardwareAddress::Ip);
+    config.random_seed = seed;
+    let mut interface = Interface::new(config, &mut Shape(mtu), now);
+    interface.update_ip_addrs(|addresses| {
+        let len = if ends.local.is_ipv4() { 32 } else { 128 };
+        // There is room for one, and it is the first.
+        let _ = addresses.push(IpCidr::new(ends.local.ip().into(), len));
+    });
+    interface
 }
 
 /// What a socket that was used before has to have again.

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use quicket_packets::Tuple;
+use quicket_packets::icmp::{Failure, Report};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 
@@ -18,6 +20,7 @@ use crate::sync::{Arc, Condvar};
 use crate::time_wait::{TimeWait, Verdict};
 use crate::timers::Timers;
 use crate::watch::{Ring, Watched};
+use crate::way::{self, Way};
 
 /// A connection's place. It is used again once the connection is over and no stream has it.
 pub(crate) type Id = usize;
@@ -79,6 +82,7 @@ pub(crate) struct Connections {
     timers: Timers,
     prepared: Vec<Prepared>,
     isn: InitialSequence,
+    way: Way,
     /// How many nobody has any more.
     orphans: usize,
     /// Those that segments have come for.
@@ -102,6 +106,7 @@ impl Connections {
             timers: Timers::default(),
             prepared: Vec::new(),
             isn: InitialSequence::default(),
+            way: Way::default(),
             orphans: 0,
             touched: Vec::new(),
             starved: VecDeque::new(),
@@ -164,6 +169,25 @@ impl Connections {
         }
     }
 
+    /// Takes what ICMP says of a packet to its connection. Only that it was too long changes something (RFC 5927, Section 5: other errors
+    /// end no connection).
+    pub(crate) fn hear(&mut self, report: &Report<'_>, now: Instant) {
+        let Failure::TooBig { mtu } = report.failure else { return };
+        let address = |tuple: Tuple| SocketAddr::from((tuple.address, tuple.port));
+        let ends = Ends { local: address(report.source), remote: address(report.destination) };
+        let sequence = report.quoted.get(4..8).and_then(|octets| octets.first_chunk());
+        let (Some(sequence), Some(id)) = (sequence, self.by_ends.get(&ends).copied()) else {
+            return;
+        };
+        let Some(connection) = self.slots[id].as_deref_mut() else { return };
+        let mtu = way::told(mtu, connection.mtu(), ends.local.is_ipv4());
+        if connection.shorten(u32::from_be_bytes(*sequence), mtu, now)
+            && !std::mem::replace(&mut connection.is_touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
     fn input(&mut self, id: Id, segment: &Segment<'_>, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
         connection.input(segment, out, now);
@@ -192,7 +216,8 @@ impl Connections {
         }
         let (turn, seed) = (self.listening.get(&ends.local)?.turn(), isn::seed(sequence));
         let prepared = self.prepare();
-        let mut connection = Connection::listen(prepared, ends, turn, self.sizes.mtu, seed, now)?;
+        let mtu = self.way.mtu(&ends, self.sizes.mtu, now);
+        let mut connection = Connection::listen(prepared, ends, turn, mtu, seed, now)?;
         connection.deadline = Some(now + HANDSHAKE_TIME.into());
         let id = self.insert(connection);
         self.listening.get_mut(&ends.local)?.begin(id);
@@ -209,7 +234,8 @@ impl Connections {
         let sequence = self.time_wait.take(&ends, now).unwrap_or(number);
         let seed = isn::seed(later(number, sequence));
         let prepared = self.prepare();
-        let connection = Connection::connect(prepared, ends, self.sizes.mtu, seed, now)?;
+        let mtu = self.way.mtu(&ends, self.sizes.mtu, now);
+        let connection = Connection::connect(prepared, ends, mtu, seed, now)?;
         let id = self.insert(connection);
         self.settle(id, out, now);
         Ok(id)

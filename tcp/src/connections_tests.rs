@@ -151,3 +151,64 @@ fn a_fin_that_was_lost_is_sent_again() {
     let next = bench.connections.next_timer().unwrap();
     assert!(next < bench.now + Duration::from_secs(4).into(), "it is not sent again");
 }
+
+impl Bench {
+    /// A router says that a packet of the connection was too long, whose segment began with that number.
+    fn too_long(&mut self, sequence: u32, mtu: u32, failure: fn(u32) -> Failure) {
+        let tuple = |address: SocketAddr| Tuple {
+            address: address.ip(),
+            protocol: 6,
+            port: address.port(),
+        };
+        let mut quoted = [0; 8];
+        quoted[4..].copy_from_slice(&sequence.to_be_bytes());
+        let report = Report {
+            reporter: [192, 0, 2, 254].into(),
+            failure: failure(mtu),
+            kind: (3, 4),
+            source: tuple(self.ends.local),
+            destination: tuple(self.ends.remote),
+            quoted: &quoted,
+        };
+        self.connections.hear(&report, self.now);
+        self.connections.settle_touched(&mut self.out, self.now);
+    }
+
+    fn mtu(&mut self, id: Id) -> usize {
+        self.connections.get(id).unwrap().mtu()
+    }
+}
+
+/// RFC 1191, Section 6.5, and RFC 5927, Section 4.1.
+#[test]
+fn packets_become_as_short_as_routers_say_of_what_is_under_way() {
+    let too_big = |mtu| Failure::TooBig { mtu };
+    let mut bench = Bench::new();
+    let (id, number) = bench.accepted(60_000);
+    // Nothing is under way.
+    bench.too_long(number, 1000, too_big);
+    assert_eq!(bench.mtu(id), 1500);
+    assert_eq!(bench.connections.get(id).unwrap().write(&[7; 2920]), Some(2920));
+    bench.connections.settle(id, &mut bench.out, bench.now);
+    assert_eq!(bench.connections.get(id).unwrap().numbers().0, number + 2920);
+    for other in [number.wrapping_sub(1), number + 2920, number + 100_000] {
+        bench.too_long(other, 1000, too_big);
+        assert_eq!(bench.mtu(id), 1500, "a guess");
+    }
+    bench.too_long(number + 1460, 1000, |_| Failure::Host);
+    assert_eq!(bench.mtu(id), 1500, "another error");
+    bench.too_long(number + 1460, 9000, too_big);
+    assert_eq!(bench.mtu(id), 1500, "longer than before");
+    bench.too_long(number + 1460, 1000, too_big);
+    assert_eq!(bench.mtu(id), 1000);
+    bench.too_long(number, 68, too_big);
+    assert_eq!(bench.mtu(id), 576, "shorter than anybody's");
+    // It goes on from what was acknowledged, in segments that are as short.
+    bench.come(TcpControl::None, 1001, Some(number + 1460), 60_000);
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.connections.get(id).unwrap().error, None);
+    bench.come(TcpControl::None, 1001, Some(number + 2920), 60_000);
+    assert_eq!(bench.connections.get(id).unwrap().write(&[7; 536]), Some(536));
+    bench.connections.settle(id, &mut bench.out, bench.now);
+    assert_eq!(bench.connections.get(id).unwrap().numbers().0, number + 3456);
+}

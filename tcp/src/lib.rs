@@ -49,6 +49,7 @@ mod sync;
 mod time_wait;
 mod timers;
 mod watch;
+mod way;
 
 pub use connection::{MAX_BURST, ORPHAN_TIME, USER_TIMEOUT};
 pub use connections::{HANDSHAKE_TIME, MAX_BUFFERS, MAX_CONNECTIONS, MAX_ORPHANS, MAX_PREPARED};

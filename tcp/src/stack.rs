@@ -26,8 +26,8 @@ pub const MAX_BUFFER: usize = 64 << 20;
 /// How a stack is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Octets of the longest packet, from [`MIN_MTU`] to [`MAX_MTU`]: 1,500 at first. Packets that leave by a device must not be
-    /// longer than its MTU; ports of one host can agree on more. What a connection's other side
+    /// Octets of the longest packet, from [`MIN_MTU`] to [`MAX_MTU`]: 1,500 at first; ports of one host can agree on more. A connection has
+    /// shorter ones where the system knows, when it begins, that the way there takes no more. What its other side
     /// says that it takes (MSS) is kept to.
     pub mtu: usize,
     /// Octets that a connection keeps until they are read, from [`MIN_BUFFER`] to [`MAX_BUFFER`]: 256 KiB at first. It is the

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use quicket_packets::Receiver;
+use quicket_packets::icmp::Report;
 use smoltcp::time::Instant;
 
 pub(crate) use quicket_packets::Bell;
@@ -102,8 +103,11 @@ impl Core {
         });
         let taken = ready.min(BATCH);
         for n in 0..taken {
-            if let Some(segment) = self.receiver.frame(n).and_then(Segment::read) {
+            let Some(frame) = self.receiver.frame(n) else { continue };
+            if let Some(segment) = Segment::read(frame) {
                 self.connections.deliver(&segment, &mut self.out, now);
+            } else if let Some(report) = Report::read(frame) {
+                self.connections.hear(&report, now);
             }
         }
         self.receiver.release(taken);

@@ -209,7 +209,7 @@ pub(crate) struct SwitchPackets {
     #[arg(long, value_name = "NAME", default_value = "packets")]
     pub(crate) name: String,
     /// Let programs of all users open ports: each has what sockets of the system prove. Otherwise those of this
-    /// user, and root's
+    /// user, and root's. Takes root or CAP_CHOWN, and CAP_NET_BIND_SERVICE for ports below 1024
     #[arg(long)]
     pub(crate) all_users: bool,
 }

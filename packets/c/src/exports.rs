@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use libc::{size_t, ssize_t};
 use quicket_packets::client::Port;
-use quicket_packets::{Layout, Queue};
+use quicket_packets::{Layout, Queue, REASONS, Tuple};
 
 use crate::error;
 
@@ -205,6 +206,90 @@ pub unsafe extern "C" fn quicket_port_register(port: *mut quicket_port, socket: 
     answer(-1, || {
         // SAFETY: as the caller says.
         register(unsafe { handle_of(port) }?.port()?, socket)
+    })
+}
+
+/// Gives an address back.
+///
+/// # Safety
+///
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
+/// with it is under way. `address` has `len` octets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_remove(
+    port: *mut quicket_port,
+    protocol: c_int,
+    address: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> c_int {
+    answer(-1, || {
+        // SAFETY: as the caller says.
+        let port = unsafe { handle_of(port) }?.port()?;
+        let protocol = u8::try_from(protocol).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: as the caller says.
+        let address = unsafe { address_of(address, len) }.ok_or(io::ErrorKind::InvalidInput)?;
+        let has_ports = matches!(c_int::from(protocol), libc::IPPROTO_TCP | libc::IPPROTO_UDP);
+        let number = if has_ports { address.port() } else { 0 };
+        port.remove(Tuple { address: address.ip().to_canonical(), protocol, port: number })?;
+        Ok(0)
+    })
+}
+
+/// An address as C has it; none if it is none of IP, or cut off.
+///
+/// # Safety
+///
+/// It is null, or there are `len` octets.
+unsafe fn address_of(address: *const libc::sockaddr, len: libc::socklen_t) -> Option<SocketAddr> {
+    let len = len as usize;
+    if address.is_null() || len < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: the family is at the beginning, and there; it need not be aligned.
+    let family = unsafe { ptr::read_unaligned(address.cast::<libc::sa_family_t>()) };
+    if c_int::from(family) == libc::AF_INET && len >= size_of::<libc::sockaddr_in>() {
+        // SAFETY: there are as many octets, and any of them are such a structure; it need not be aligned.
+        let v4 = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in>()) };
+        let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
+        return Some((ip, u16::from_be(v4.sin_port)).into());
+    }
+    if c_int::from(family) == libc::AF_INET6 && len >= size_of::<libc::sockaddr_in6>() {
+        // SAFETY: as before.
+        let v6 = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in6>()) };
+        let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+        return Some((ip, u16::from_be(v6.sin6_port)).into());
+    }
+    None
+}
+
+/// What became of the port's frames.
+///
+/// # Safety
+///
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
+/// with it is under way. `name` is a string with a zero at its end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_counter(port: *mut quicket_port, name: *const c_char) -> i64 {
+    answer(-1, || {
+        // SAFETY: as the caller says.
+        let port = unsafe { handle_of(port) }?.port()?;
+        if name.is_null() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: as the caller says.
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+        let reason = REASONS.into_iter().find(|reason| reason.name().as_bytes() == name);
+        if reason.is_none() && name != b"sent" && name != b"received" {
+            let why = "there is no such counter: sent, received, and those of docs/packets.md";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let counters = port.counters()?;
+        let count = match reason {
+            Some(reason) => counters.dropped(reason),
+            None if name == b"sent" => counters.sent,
+            None => counters.received,
+        };
+        Ok(i64::try_from(count).unwrap_or(i64::MAX))
     })
 }
 

@@ -165,3 +165,11 @@ fn queues_are_threads_of_their_own() {
     let counts: Vec<u32> = said.split_whitespace().map(|count| count.parse().unwrap()).collect();
     assert!(counts.iter().sum::<u32>() == 300 && counts.iter().all(|count| *count > 0), "{said}");
 }
+
+#[test]
+fn counters_are_read_and_addresses_given_back() {
+    let switch = Switch::start("counters");
+    let program = compile("tests/counters.c").start(&[switch.path.to_str().unwrap()]);
+    let output = program.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}

@@ -7,6 +7,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::clerk::Finding;
+use super::user::User;
 use super::{CONNECTION, Daemon, token};
 use crate::local;
 use crate::protocol::{Answer, MAX_MESSAGE, Request};
@@ -75,6 +76,12 @@ impl Daemon {
                 return;
             }
             let user = connection.user;
+            if self.users.get(&user).is_some_and(User::is_flooding) {
+                log::warn!(
+                    "a connection of user {user} is closed: he hands over more than is closed"
+                );
+                return self.close(at);
+            }
             let mut buffer = [0; MAX_MESSAGE];
             let received = local::receive(connection.socket.as_fd(), &mut buffer);
             let (len, mut descriptors) = match received {
@@ -129,9 +136,20 @@ impl Daemon {
     }
 
     /// Has a user's clerk close what he has sent and nobody wanted.
-    fn put_away(&self, user: u32, descriptors: impl IntoIterator<Item = OwnedFd>) {
+    pub(super) fn put_away(&self, user: u32, descriptors: impl IntoIterator<Item = OwnedFd>) {
         if let Some(user) = self.users.get(&user) {
             user.clerk.close(descriptors);
+        }
+    }
+
+    /// Has the clerks close what has come by the bells of ports.
+    pub(super) fn put_away_handed(&mut self) {
+        for (port, descriptor) in self.forwarder.take_handed() {
+            let owner = self.connections.iter().flatten().find(|connection| connection.has(port));
+            match owner.map(|connection| connection.user) {
+                Some(user) => self.put_away(user, [descriptor]),
+                None => self.turn_away(descriptor, None),
+            }
         }
     }
 
@@ -145,7 +163,7 @@ impl Daemon {
 
     /// Has the user's clerk look into a socket. None if it is on its way.
     fn register(&mut self, at: usize, socket: Option<OwnedFd>) -> Option<Answer> {
-        let connection = self.connections.get_mut(at)?.as_mut()?;
+        let connection = self.connections.get(at)?.as_ref()?;
         let user = self.users.get(&connection.user)?;
         let Some(socket) = socket else {
             let why = "no socket came: hand one over; or the switch for packets has no room for more descriptors";
@@ -159,6 +177,7 @@ impl Daemon {
             Some(_) if !user.may_register() => {
                 Some(Answer::refuse(Errno::DQUOT, "this user has as many tuples as he may"))
             }
+            Some(_) if !self.has_descriptors(connection.user) => Some(too_few_descriptors()),
             Some(_) => None,
         };
         if refused.is_some() {
@@ -202,7 +221,9 @@ impl Daemon {
         let _ = self.bell.hush();
         while let Ok(Finding { connection: at, serial, user, result }) = self.findings.try_recv() {
             if !self.resume(at, serial) {
-                self.put_away(user, result.ok().map(|(_, socket)| socket));
+                if let (Some(user), Ok((_, socket))) = (self.users.get(&user), result) {
+                    user.clerk.free([socket]);
+                }
                 continue;
             }
             let answer = match result {
@@ -223,7 +244,7 @@ impl Daemon {
             Ok(()) => {
                 user.tuples += 1;
                 if let Some(former) = connection.sockets.insert(tuple, socket) {
-                    user.clerk.close([former]);
+                    user.clerk.free([former]);
                 }
                 return Answer::Registered(tuple);
             }
@@ -232,7 +253,7 @@ impl Daemon {
                 Answer::refuse(Errno::NOSPC, "there are as many tuples as there may be")
             }
         };
-        user.clerk.close([socket]);
+        user.clerk.free([socket]);
         why
     }
 
@@ -244,7 +265,7 @@ impl Daemon {
         self.forwarder.unregister(port, tuple);
         if let Some(user) = self.users.get_mut(&connection.user) {
             user.tuples -= 1;
-            user.clerk.close([socket]);
+            user.clerk.free([socket]);
         }
         Answer::Done
     }
@@ -294,4 +315,10 @@ impl Daemon {
             None => Answer::refuse(Errno::NOTCONN, "open a port first"),
         }
     }
+}
+
+pub(super) fn too_few_descriptors() -> Answer {
+    let why = "the switch for packets has no more descriptors for this user: give tuples or ports back, or start it with a \
+               higher limit (ulimit -n)";
+    Answer::refuse(Errno::DQUOT, why)
 }

@@ -6,22 +6,24 @@ mod devices;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 mod open;
+mod place;
 mod user;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 
 use quicket_ring::Bell;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{SocketFlags, sockopt};
+use rustix::process::{Resource, getrlimit};
 
 use crate::counters::Counters;
 use crate::evidence;
@@ -29,10 +31,12 @@ use crate::forwarder::Forwarder;
 use clerk::{Clerk, Desk, Finding};
 use connection::Connection;
 use devices::Works;
-use user::User;
+use place::Place;
+use user::{User, has_descriptors};
 
 pub use user::{
-    MAX_CONNECTIONS_PER_USER, MAX_MEMORY, MAX_MEMORY_PER_USER, MAX_TUPLES_PER_USER, MAX_USERS,
+    MAX_CONNECTIONS_PER_USER, MAX_HANDED_OF_OTHERS, MAX_HANDED_PER_USER, MAX_MEMORY,
+    MAX_MEMORY_PER_USER, MAX_TUPLES_PER_USER, MAX_USERS, RESERVED_DESCRIPTORS,
 };
 
 /// Programs that are connected. A power of two.
@@ -58,7 +62,7 @@ const fn token(kind: u64, number: usize) -> EventData {
 
 /// The switch for packets.
 pub struct Daemon {
-    path: PathBuf,
+    _place: Place,
     listener: OwnedFd,
     /// The listener is not watched, as this process has no descriptors left.
     is_deaf: bool,
@@ -66,6 +70,10 @@ pub struct Daemon {
     forwarder: Forwarder,
     connections: Vec<Option<Connection>>,
     users: HashMap<u32, User>,
+    /// Closes the connections of those who are no users.
+    porter: Option<Clerk>,
+    /// Descriptors that this process may have.
+    limit: usize,
     memory: usize,
     /// Queues of all ports beside their first ones.
     queues: usize,
@@ -83,7 +91,7 @@ impl Daemon {
     ///
     /// `AddrInUse` when there is a switch at that path; or what the system says.
     pub fn bind(path: &Path, for_all: bool) -> io::Result<Self> {
-        let listener = listen(path, for_all)?;
+        let (place, listener) = Place::take(path, for_all)?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&events, &listener, token(LISTENER, 0), EventFlags::IN)?;
         let (bell, theirs) = Bell::pair()?;
@@ -95,13 +103,15 @@ impl Daemon {
             seed[n * 8..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         });
         Ok(Self {
-            path: path.to_owned(),
+            _place: place,
             listener,
             is_deaf: false,
             events,
             forwarder: Forwarder::new(seed),
             connections: Vec::new(),
             users: HashMap::new(),
+            porter: None,
+            limit: limit(),
             memory: 0,
             queues: 0,
             serial: 0,
@@ -109,6 +119,7 @@ impl Daemon {
                 findings: sender,
                 bell: Arc::new(theirs),
                 namespace: evidence::namespace()?,
+                is_awaited: Arc::default(),
             },
             findings,
             bell,
@@ -165,6 +176,7 @@ impl Daemon {
                 FINDINGS => {
                     self.hear_findings();
                     self.hear_works();
+                    self.listen_again();
                 }
                 CONNECTION => self.hear(number, flags),
                 DEVICE => self.forwarder.network().rouse(),
@@ -178,8 +190,6 @@ impl Daemon {
     }
 
     fn end(mut self) -> Counters {
-        // Somebody else may have the path by now, if this one's file was removed.
-        let _ = rustix::fs::unlink(&self.path);
         for at in 0..self.connections.len() {
             self.close(at);
         }
@@ -192,8 +202,7 @@ impl Daemon {
             Ok(socket) => socket,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 log::warn!("no program can connect until another one goes: no descriptors left");
-                self.is_deaf = epoll::delete(&self.events, &self.listener).is_ok();
-                return;
+                return self.be_deaf();
             }
             // Gone again.
             Err(_) => return,
@@ -205,27 +214,71 @@ impl Daemon {
 
     /// Enters a connection. If that is not done it is closed, which its program sees.
     fn welcome(&mut self, socket: OwnedFd) -> io::Result<()> {
-        let full =
-            |what: &str| Err(io::Error::other(format!("there are as many {what} as may be")));
-        let user = sockopt::socket_peercred(&socket)?.uid.as_raw();
+        let user = match sockopt::socket_peercred(&socket) {
+            Ok(credentials) => credentials.uid.as_raw(),
+            Err(error) => {
+                self.turn_away(socket, None);
+                return Err(error.into());
+            }
+        };
+        self.enter_user(user, socket).map_err(|(socket, error)| {
+            self.turn_away(socket, Some(user));
+            error
+        })
+    }
+
+    /// Closes a connection of nobody here. Its program may have sent something already, so that closing it may wait.
+    fn turn_away(&mut self, socket: OwnedFd, user: Option<u32>) {
+        if let Some(user) = user.and_then(|user| self.users.get(&user))
+            && !user.is_flooding()
+        {
+            return user.clerk.end([socket]);
+        }
+        if self.porter.is_none() {
+            self.porter = Clerk::start(self.desk.clone()).ok();
+        }
+        // Without a thread it is closed here.
+        let Some(porter) = &self.porter else { return };
+        porter.end([socket]);
+        if porter.handed() >= MAX_HANDED_OF_OTHERS {
+            log::warn!("no program can connect: others have sent what cannot be closed yet");
+            self.be_deaf();
+            // It may have been closed just before.
+            self.listen_again();
+        }
+    }
+
+    fn enter_user(&mut self, user: u32, socket: OwnedFd) -> Result<(), (OwnedFd, io::Error)> {
+        let full = |what: &str| io::Error::other(format!("there are as many {what} as may be"));
+        let refuse = |socket, what: &str| Err((socket, full(what)));
         let free = self.connections.iter().position(Option::is_none);
         let at = free.unwrap_or(self.connections.len());
         if at >= MAX_CONNECTIONS {
-            return full("connections");
+            return refuse(socket, "connections");
         }
         if !self.users.contains_key(&user) {
             self.users.retain(|_, user| !user.is_idle());
             if self.users.len() >= MAX_USERS {
-                return full("users");
+                return refuse(socket, "users");
             }
-            self.users.insert(user, User::new(Clerk::start(self.desk.clone())?));
+            match Clerk::start(self.desk.clone()) {
+                Ok(clerk) => self.users.insert(user, User::new(clerk)),
+                Err(error) => return Err((socket, error)),
+            };
         }
-        let Some(account) = self.users.get_mut(&user) else { return full("users") };
+        let has_descriptors = has_descriptors(&self.users, self.limit, user);
+        let Some(account) = self.users.get_mut(&user) else { return refuse(socket, "users") };
         if account.connections + account.queues >= MAX_CONNECTIONS_PER_USER {
-            return full("connections of this user");
+            return refuse(socket, "connections of this user");
+        }
+        if account.is_flooding() || !has_descriptors {
+            return refuse(socket, "descriptors of this user");
         }
         let connection = Connection::new(socket, user, self.serial + 1);
-        epoll::add(&self.events, &connection.socket, connection.token(at), EventFlags::IN)?;
+        let (socket, token) = (&connection.socket, connection.token(at));
+        if let Err(error) = epoll::add(&self.events, socket, token, EventFlags::IN) {
+            return Err((connection.socket, error.into()));
+        }
         account.connections += 1;
         self.serial += 1;
         match free {
@@ -235,19 +288,25 @@ impl Daemon {
         Ok(())
     }
 
+    /// Whether a user may have another descriptor.
+    fn has_descriptors(&self, user: u32) -> bool {
+        has_descriptors(&self.users, self.limit, user)
+    }
+
     /// Ends a connection, with its port and tuples.
     fn close(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
         self.unwatch(&connection.socket);
-        let Connection { user, port, queues, sockets, memory, .. } = connection;
+        let Connection { socket, user, port, queues, sockets, memory, .. } = connection;
         for queue in port.iter().chain(&queues) {
             if let Some(bell) = self.forwarder.bell(*queue) {
                 self.unwatch(bell);
             }
         }
-        if let Some(port) = port {
-            self.forwarder.remove(port, sockets.keys().copied());
-        }
+        let bells = match port {
+            Some(port) => self.forwarder.remove(port, sockets.keys().copied()),
+            None => Vec::new(),
+        };
         self.memory -= memory;
         self.queues -= queues.len();
         if let Some(user) = self.users.get_mut(&user) {
@@ -255,13 +314,27 @@ impl Daemon {
             user.memory -= memory;
             user.queues -= queues.len();
             user.tuples -= sockets.len();
-            user.clerk.close(sockets.into_values());
+            user.clerk.free(sockets.into_values());
+            user.clerk.end(bells.into_iter().map(OwnedFd::from).chain([socket]));
         }
-        if self.is_deaf {
-            let again =
-                epoll::add(&self.events, &self.listener, token(LISTENER, 0), EventFlags::IN);
-            self.is_deaf = again.is_err();
+        self.listen_again();
+    }
+
+    /// Lets programs in again, if there is room now.
+    fn listen_again(&mut self) {
+        let is_full = |porter: &Clerk| porter.handed() >= MAX_HANDED_OF_OTHERS;
+        if !self.is_deaf || self.porter.as_ref().is_some_and(is_full) {
+            return;
         }
+        let again = epoll::add(&self.events, &self.listener, token(LISTENER, 0), EventFlags::IN);
+        self.is_deaf = again.is_err();
+        self.desk.is_awaited.store(self.is_deaf, Ordering::Release);
+    }
+
+    /// Lets nobody in until something is closed.
+    fn be_deaf(&mut self) {
+        self.desk.is_awaited.store(true, Ordering::Release);
+        self.is_deaf = epoll::delete(&self.events, &self.listener).is_ok();
     }
 
     /// Hears nothing of a descriptor any more. Closing it is not enough: a child of this process that has not called
@@ -273,6 +346,7 @@ impl Daemon {
 
     /// Closes connections whose ports have lied or gone.
     fn remove_broken(&mut self) {
+        self.put_away_handed();
         while let Some(port) = self.forwarder.take_broken() {
             let has = |c: &Option<Connection>| c.as_ref().is_some_and(|c| c.has(port));
             match self.connections.iter().position(has) {
@@ -282,33 +356,16 @@ impl Daemon {
                     );
                     self.close(at);
                 }
-                None => self.forwarder.remove(port, []),
+                // There is no port without one.
+                None => drop(self.forwarder.remove(port, [])),
             }
         }
         self.remove_broken_devices();
     }
 }
 
-/// A socket at a path. What a switch that has died left there is removed.
-fn listen(path: &Path, for_all: bool) -> io::Result<OwnedFd> {
-    let address = SocketAddrUnix::new(path)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let new = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-    let socket = new()?;
-    match rustix::net::bind(&socket, &address) {
-        Err(Errno::ADDRINUSE) => {
-            match rustix::net::connect(new()?, &address) {
-                // Nobody listens there.
-                Err(Errno::CONNREFUSED) => rustix::fs::unlink(path)?,
-                _ => return Err(Errno::ADDRINUSE.into()),
-            }
-            rustix::net::bind(&socket, &address)?;
-        }
-        result => result?,
-    }
-    // Before it listens nobody can connect.
-    let mode = if for_all { 0o666 } else { 0o600 };
-    rustix::fs::chmod(path, Mode::from_raw_mode(mode))?;
-    rustix::net::listen(&socket, 128)?;
-    Ok(socket)
+/// Descriptors that this process may have.
+fn limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

@@ -6,7 +6,8 @@ use quicket_ring::{Bell, Layout, Memory};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
-use super::user::{MAX_CONNECTIONS_PER_USER, MAX_MEMORY, MAX_MEMORY_PER_USER};
+use super::connection::too_few_descriptors;
+use super::user::{MAX_CONNECTIONS_PER_USER, MAX_MEMORY, MAX_MEMORY_PER_USER, has_descriptors};
 use super::{Daemon, MAX_CONNECTIONS, PORT, token};
 use crate::local;
 use crate::protocol::{Answer, Sizes, VERSION};
@@ -64,6 +65,9 @@ impl Daemon {
             return Some(Answer::refuse(Errno::INVAL, why));
         };
         let connection = self.connections.get_mut(at)?.as_mut()?;
+        if !has_descriptors(&self.users, self.limit, connection.user) {
+            return Some(too_few_descriptors());
+        }
         let user = self.users.get_mut(&connection.user)?;
         let len = layout.memory();
         if user.memory + len > MAX_MEMORY_PER_USER || self.memory + len > MAX_MEMORY {

@@ -1,5 +1,7 @@
 //! What a user has at the switch for packets.
 
+use std::collections::HashMap;
+
 use super::clerk::Clerk;
 
 /// Users who have something there.
@@ -12,6 +14,14 @@ pub const MAX_MEMORY_PER_USER: usize = 256 << 20;
 pub const MAX_MEMORY: usize = 2048 << 20;
 /// Tuples of a user, those included whose sockets are still being looked into or closed.
 pub const MAX_TUPLES_PER_USER: usize = 65_536;
+
+/// Descriptors that a user has handed over, or that are behind connections and bells of his that have ended, until his clerk has seen
+/// to them. Who has more loses each connection by which he sends something.
+pub const MAX_HANDED_PER_USER: usize = 512;
+/// ... of who cannot be let in, as there is no room for another user: beyond that nobody is let in.
+pub const MAX_HANDED_OF_OTHERS: usize = 512;
+/// Descriptors of the process that no user has: those of the switch itself and of devices, and those that a clerk takes in at a time.
+pub const RESERVED_DESCRIPTORS: usize = 256;
 
 /// The account of a user, told by the number that the system has for him (SO_PEERCRED).
 pub(super) struct User {
@@ -36,4 +46,22 @@ impl User {
     pub(super) fn may_register(&self) -> bool {
         self.tuples + self.clerk.held() < MAX_TUPLES_PER_USER
     }
+
+    /// Descriptors of this process that he has.
+    pub(super) fn descriptors(&self) -> usize {
+        2 * self.connections + self.queues + self.tuples + self.clerk.held()
+    }
+
+    /// He has handed over more than his clerk gets closed.
+    pub(super) fn is_flooding(&self) -> bool {
+        self.clerk.handed() > MAX_HANDED_PER_USER
+    }
+}
+
+/// Whether a user may have another descriptor of the `limit` of this process: as many as are left, at most. So of *n* users who take
+/// all that they get, each has a part in *n* + 1 of them, and that much is left for others.
+pub(super) fn has_descriptors(users: &HashMap<u32, User>, limit: usize, user: u32) -> bool {
+    let used: usize = users.values().map(User::descriptors).sum();
+    let his = users.get(&user).map_or(0, User::descriptors);
+    his < limit.saturating_sub(RESERVED_DESCRIPTORS + used)
 }

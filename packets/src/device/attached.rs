@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use quicket_bpf::{MAX_QUEUES, TupleProgram, Tuples};
 use quicket_ring::Lie;
@@ -13,14 +12,13 @@ use rustix::net::RecvFlags;
 
 use super::netlink::{Link, Netlink};
 use super::offloads::{self, Offloads};
+use super::sockets::{bind, refuse_more};
 use super::trains::{self, Leaving, Trains};
 use super::xsk::{MAX_FRAME, Socket};
 use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
 use crate::frame::{ETHERNET_LEN, MAX_TAGS};
 
-/// How long a queue may take to become free once its socket is closed.
-const FREE_TIME: Duration = Duration::from_secs(2);
 /// How often the kernel is asked to send what is ahead of others before those have to wait.
 const FLUSHES: u32 = 4;
 /// ARPHRD_ETHER (linux/if_arp.h).
@@ -545,27 +543,12 @@ fn hook(program: &TupleProgram, link: &Link, mode: Mode) -> io::Result<(quicket_
     }
 }
 
-/// Binds a socket. One that is closed keeps its queue until the kernel has seen to it, some time later: so this
-/// waits a while for a queue to become free.
-fn bind(device: u32, queue: u32, longest: u32, copy: bool) -> io::Result<Socket> {
-    let begun = Instant::now();
-    loop {
-        match Socket::bind(device, queue, longest, copy) {
-            Err(error)
-                if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < FREE_TIME =>
-            {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            result => return result,
-        }
-    }
-}
-
 /// A socket for each queue.
 fn sockets(program: &TupleProgram, link: &Link, is_native: bool) -> io::Result<Vec<Queue>> {
     let mut queues = Vec::new();
+    let longest = link.mtu + MAX_HEADER;
+    refuse_more(link, longest, !is_native)?;
     for number in 0..MAX_QUEUES {
-        let longest = link.mtu + MAX_HEADER;
         let socket = match bind(link.index, number, longest, !is_native) {
             // There are no more queues.
             Err(error) if number > 0 && error.kind() == io::ErrorKind::InvalidInput => break,

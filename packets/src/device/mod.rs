@@ -12,12 +12,14 @@ mod checksum;
 mod netlink;
 mod network;
 mod offloads;
+mod outside;
 #[cfg(test)]
 #[path = "../../tests/device/permitted.rs"]
 mod permitted;
 #[cfg(any(test, feature = "rates"))]
 pub mod rates;
 mod routes;
+mod sockets;
 mod trains;
 mod ways;
 mod xsk;
@@ -31,3 +33,4 @@ pub use ways::MAX_WAYS;
 
 pub(crate) use attached::Device;
 pub(crate) use network::Network;
+pub(crate) use outside::Outside;

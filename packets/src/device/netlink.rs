@@ -4,7 +4,7 @@
 //! of rtnetlink; these are four, with a handful of attributes.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -20,22 +20,30 @@ const MAX_MESSAGES: usize = 16;
 
 /// Types of messages.
 const ERROR: u16 = 2;
+const DONE: u16 = 3;
 const NEW_LINK: u16 = 16;
 const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
+const NEW_ADDRESS: u16 = 20;
+const DELETE_ADDRESS: u16 = 21;
+const GET_ADDRESS: u16 = 22;
 const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 const NEW_NEIGHBOUR: u16 = 28;
 const GET_NEIGHBOUR: u16 = 30;
 const NEW_QUEUEING: u16 = 36;
 const DELETE_QUEUEING: u16 = 37;
-/// Flags of a request: NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE.
+/// Flags of a request: NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP.
 const REQUEST: u16 = 1;
 const ACKNOWLEDGE: u16 = 4;
 const CREATE: u16 = 0x400;
+const DUMP: u16 = 0x300;
+/// Messages that are read for all addresses of this host.
+const MAX_ADDRESS_MESSAGES: usize = 4096;
 
-/// The groups that hear of devices, and of the queues before them (RTMGRP_LINK, RTMGRP_TC).
-const LINKS: u32 = 1 | 8;
+/// The groups that hear of devices, of the queues before them, and of addresses (RTMGRP_LINK, RTMGRP_TC, RTMGRP_IPV4_IFADDR,
+/// RTMGRP_IPV6_IFADDR).
+const LINKS: u32 = 1 | 8 | 0x10 | 0x100;
 
 /// Attributes (linux/if_link.h, linux/rtnetlink.h, linux/neighbour.h).
 const LINK_ADDRESS: u16 = 1;
@@ -49,6 +57,9 @@ const LINK_GSO_SEGMENTS: u16 = 40;
 const LINK_GSO_SIZE: u16 = 41;
 const LINK_GSO_SIZE_V4: u16 = 63;
 const LINK_KIND: u16 = 1;
+const ADDRESS: u16 = 1;
+const ADDRESS_LOCAL: u16 = 2;
+const ADDRESS_BROADCAST: u16 = 4;
 const ROUTE_TO: u16 = 1;
 const ROUTE_FROM: u16 = 2;
 const ROUTE_DEVICE: u16 = 4;
@@ -218,18 +229,48 @@ impl Netlink {
         self.ask(request, ACKNOWLEDGE | CREATE, |_, _| Some(()))
     }
 
+    /// The addresses of this host, and the broadcasts of its networks.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub(super) fn addresses(&mut self) -> io::Result<Vec<IpAddr>> {
+        let mut all = Vec::new();
+        let request = Request::new(GET_ADDRESS, &[0; 8]);
+        self.ask_for(request, DUMP, MAX_ADDRESS_MESSAGES, |kind, body| match kind {
+            NEW_ADDRESS => {
+                own_addresses(body, &mut all);
+                None
+            }
+            DONE => Some(()),
+            _ => None,
+        })?;
+        Ok(all)
+    }
+
     /// Sends a request, and reads messages until `read` makes something of one. An acknowledgment is one, too: its body
     /// is empty.
     fn ask<T>(
         &mut self,
         request: Request,
         flags: u16,
+        read: impl FnMut(u16, &[u8]) -> Option<T>,
+    ) -> io::Result<T> {
+        self.ask_for(request, flags, MAX_MESSAGES, read)
+    }
+
+    /// The same, with how often it reads.
+    fn ask_for<T>(
+        &mut self,
+        request: Request,
+        flags: u16,
+        most: usize,
         mut read: impl FnMut(u16, &[u8]) -> Option<T>,
     ) -> io::Result<T> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = request.finish(REQUEST | flags, self.sequence);
         rustix::net::send(&self.socket, &bytes, SendFlags::DONTWAIT)?;
-        for _ in 0..MAX_MESSAGES {
+        for _ in 0..most {
             let (len, _) = rustix::net::recv(&self.socket, &mut *self.answer, RecvFlags::DONTWAIT)?;
             for (kind, sequence, body) in messages(self.answer.get(..len).unwrap_or_default()) {
                 // What is left of a request before.
@@ -268,6 +309,8 @@ pub(super) enum Change {
     Gone(u32),
     /// What leaves by the device of that number waits elsewhere, or nowhere.
     Queueing(u32),
+    /// This host has got an address, or has one no more.
+    Addresses,
     /// There was more than was heard: all may have changed.
     Unknown,
 }
@@ -288,6 +331,7 @@ impl Links {
                     changes.extend(all.filter_map(|(kind, _, body)| match kind {
                         NEW_LINK => link(body).map(Change::Is),
                         DELETE_LINK => link(body).map(|link| Change::Gone(link.index)),
+                        NEW_ADDRESS | DELETE_ADDRESS => Some(Change::Addresses),
                         // `struct tcmsg`: a family, and the number of the device.
                         NEW_QUEUEING | DELETE_QUEUEING => {
                             body.get(4..).and_then(number).map(Change::Queueing)
@@ -463,6 +507,25 @@ fn link(body: &[u8]) -> Option<Link> {
     Some(link)
 }
 
+/// What is this host's of an address (`struct ifaddrmsg`).
+fn own_addresses(body: &[u8], all: &mut Vec<IpAddr>) {
+    let Some((header, rest)) = body.split_first_chunk::<8>() else { return };
+    let of = |wanted: u16| {
+        let value = attributes(rest).find(|(kind, _)| *kind == wanted);
+        value.and_then(|(_, value)| address(value))
+    };
+    // Of two ends of one link, the other one stands beside it.
+    let own = of(ADDRESS_LOCAL).or_else(|| of(ADDRESS));
+    if let Some(IpAddr::V4(own)) = own
+        && header[1] < 31
+    {
+        // A network has this broadcast, whatever its interface has been told.
+        let hosts = u32::MAX.checked_shr(header[1].into()).unwrap_or(0);
+        all.push(Ipv4Addr::from_bits(own.to_bits() | hosts).into());
+    }
+    all.extend(own.into_iter().chain(of(ADDRESS_BROADCAST)));
+}
+
 /// A route to an address: the next hop is that itself, if there is no gateway.
 fn route(body: &[u8], to: IpAddr) -> Option<Route> {
     let (header, rest) = body.split_first_chunk::<12>()?;
@@ -499,53 +562,5 @@ fn neighbour(body: &[u8]) -> Option<Neighbour> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_system_tells_of_its_devices_and_routes() {
-        let mut tables = Netlink::open().unwrap();
-        let link = tables.link("lo").unwrap();
-        // ARPHRD_LOOPBACK.
-        assert_eq!((link.name.as_str(), link.kind, link.mac), ("lo", 772, [0; 6]));
-        let error = tables.link("nothing").unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(Errno::NODEV.raw_os_error()));
-        for address in ["127.0.0.1", "224.0.0.251"] {
-            let to: IpAddr = address.parse().unwrap();
-            // To this host itself, or to a group: by no device.
-            if let Ok(route) = tables.route("127.0.0.1".parse().unwrap(), to) {
-                assert_eq!(route.device, 0, "{address}");
-            }
-        }
-        let absent = "192.0.2.77".parse().unwrap();
-        assert_eq!(tables.neighbour(link.index, absent).ok().flatten(), None);
-    }
-
-    #[test]
-    fn attributes_are_read_and_whatever_is_cut_off_ends_them() {
-        let to: IpAddr = "192.0.2.2".parse().unwrap();
-        let mut request = Request::new(NEW_ROUTE, &[2, 32, 0, 0, 0, 0, 0, UNICAST, 0, 0, 0, 0]);
-        request.attribute(ROUTE_DEVICE, &7_u32.to_ne_bytes());
-        request.attribute(ROUTE_GATEWAY, &[192, 0, 2, 1]);
-        let mut metrics = Request(Vec::new());
-        metrics.attribute(METRIC_MTU, &1400_u32.to_ne_bytes());
-        request.attribute(ROUTE_METRICS, &metrics.0);
-        let bytes = request.finish(0, 5);
-        let [(kind, sequence, body)] = messages(&bytes).collect::<Vec<_>>()[..] else { panic!() };
-        assert_eq!((kind, sequence), (NEW_ROUTE, 5));
-        let next = "192.0.2.1".parse().unwrap();
-        assert_eq!(route(body, to), Some(Route { device: 7, next, mtu: Some(1400) }));
-        for len in 0..bytes.len() {
-            assert_eq!(messages(&bytes[..len]).count(), 0);
-        }
-        for len in 0..body.len() {
-            let _ = (route(&body[..len], to), neighbour(&body[..len]), link(&body[..len]));
-        }
-        // Lengths that cannot be: shorter than what says so, or beyond the end.
-        for len in [0_u16, 1, 3, 200, u16::MAX] {
-            let mut wrong = body.to_vec();
-            wrong[12..14].copy_from_slice(&len.to_ne_bytes());
-            assert_eq!(route(&wrong, to), Some(Route { device: 0, next: to, mtu: None }), "{len}");
-        }
-    }
-}
+#[path = "netlink_tests.rs"]
+mod tests;

@@ -11,6 +11,7 @@ use rustix::event::epoll::EventData;
 use super::attached::{Attached, Device};
 use super::checksum;
 use super::netlink::{Change, Links};
+use super::outside::{Outside, is_loopback};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
 use crate::counters::{Counters, Reason};
@@ -50,6 +51,7 @@ struct Shared {
     tuples: Arc<Tuples>,
     ways: Ways,
     links: Links,
+    outside: Outside,
 }
 
 impl Network {
@@ -76,10 +78,14 @@ impl Network {
             return Ok(Arc::clone(&shared.tuples));
         }
         let tuples = Arc::new(Tuples::new(MAX_TUPLES as u32)?);
-        for tuple in all {
+        for tuple in all.filter(is_reachable) {
             tuples.add(&key(tuple))?;
         }
-        let shared = Shared { tuples, ways: Ways::open()?, links: Links::open()? };
+        let mut ways = Ways::open()?;
+        // Changes are heard from before it is looked.
+        let links = Links::open()?;
+        let outside = Outside::new(ways.tables().addresses()?);
+        let shared = Shared { tuples, ways, links, outside };
         Ok(Arc::clone(&self.shared.insert(shared).tuples))
     }
 
@@ -125,13 +131,19 @@ impl Network {
         self.devices.len()
     }
 
+    /// What does not come from outside; none without devices.
+    pub(crate) fn outside(&self) -> Option<&Outside> {
+        self.shared.as_ref().map(|shared| &shared.outside)
+    }
+
     /// Frames to that tuple come to the switch.
     ///
     /// # Errors
     ///
     /// When the kernel does not take it, though there is room.
     pub(crate) fn add_tuple(&self, tuple: Tuple) -> io::Result<()> {
-        self.shared.as_ref().map_or(Ok(()), |shared| shared.tuples.add(&key(tuple)))
+        let shared = self.shared.as_ref().filter(|_| is_reachable(&tuple));
+        shared.map_or(Ok(()), |shared| shared.tuples.add(&key(tuple)))
     }
 
     /// Frames to that tuple go to the system.
@@ -147,6 +159,12 @@ impl Network {
         let Some(shared) = &mut self.shared else { return };
         let mut changes = shared.links.hear();
         let is_all = changes.contains(&Change::Unknown);
+        if is_all || changes.contains(&Change::Addresses) {
+            match shared.ways.tables().addresses() {
+                Ok(own) => shared.outside = Outside::new(own),
+                Err(error) => log::warn!("the addresses of this host are not known: {error}"),
+            }
+        }
         for device in &self.devices {
             if is_all || changes.contains(&Change::Queueing(device.link.index)) {
                 changes.push(match shared.ways.tables().link(&device.link.name) {
@@ -162,7 +180,7 @@ impl Network {
             let index = match &change {
                 Change::Is(link) => link.index,
                 Change::Gone(index) => *index,
-                Change::Queueing(_) | Change::Unknown => continue,
+                Change::Queueing(_) | Change::Addresses | Change::Unknown => continue,
             };
             let here = self.devices.iter_mut().find(|device| device.link.index == index);
             let Some(device) = here else { continue };
@@ -245,7 +263,8 @@ impl Network {
         });
         let leaves_checksums = device.leaves_checksums();
         // Who is here does not come from outside.
-        let rule = Rule { sender: None, may_leave: false };
+        let outside = self.shared.as_ref().map(|shared| &shared.outside);
+        let rule = Rule { sender: None, may_leave: false, outside };
         batch.check(rule, registry, &mut device.counters, |frame| match frame::check(frame) {
             Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
                 frame::check(frame)
@@ -315,6 +334,9 @@ impl Network {
         let Some(shared) = self.shared.as_mut().filter(|_| !self.devices.is_empty()) else {
             return Err(Reason::Destination);
         };
+        if is_loopback(ends.source.address) {
+            return Err(Reason::Route);
+        }
         let (index, mac, mtu) = match shared.ways.find(ends, self.now, &mut self.looks) {
             Way::By { device, mac, mtu } => (device, mac, mtu),
             Way::Closed(reason) => return Err(reason),
@@ -345,6 +367,11 @@ impl Network {
             self.is_active = false;
         }
     }
+}
+
+/// Whether frames for it come by devices.
+fn is_reachable(tuple: &Tuple) -> bool {
+    !tuple.address.is_loopback()
 }
 
 fn key(Tuple { address, protocol, port }: Tuple) -> TupleKey {

@@ -98,7 +98,7 @@ impl Forwarder {
 
     /// Copies the frame that is shown, which has come by a device, whose first place that is.
     pub(super) fn copy_error(&mut self, device: u32, place: usize, len: u16, now: Instant) {
-        let Self { batch, registry, shown, .. } = self;
+        let Self { batch, registry, shown, network, .. } = self;
         // What is not in order, and what quotes nobody here, is the system's: nothing is lost with it.
         let mut nobodys = Counters::default();
         batch.fill(
@@ -112,7 +112,7 @@ impl Forwarder {
             },
         );
         // The far end of the flow is nobody's here, too: between ports there are no errors.
-        let rule = Rule { sender: None, may_leave: false };
+        let rule = Rule { sender: None, may_leave: false, outside: network.outside() };
         batch.check(rule, registry, &mut nobodys, |frame| icmp::check(frame));
         let Some((Some(owner), 1)) = self.batch.run(0) else { return };
         // The bound is that of the port, whichever queue has the flow.

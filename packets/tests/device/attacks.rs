@@ -1,13 +1,14 @@
 //! Frames from outside and from ports that are not what they say.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
 
 use quicket_packets::{Reason, compose};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::common::Switch;
 use crate::traffic::{MODES, attach, exchange, listed};
-use crate::wire::{HERE, THERE, Wire, receive, until};
+use crate::wire::{HERE, THERE, Wire, ip, receive, until};
 
 /// Sends a packet there as it is.
 fn send(raw: &Socket, packet: &[u8], to: SocketAddr) {
@@ -62,6 +63,90 @@ fn forged_sources_and_broken_frames_reach_nobody() {
     }
 }
 
+/// Datagrams that the system has put together, of the version of IP of an address.
+fn put_together(address: &str) -> u64 {
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+    if address.contains(':') {
+        let all = read("snmp6");
+        let line = all.lines().find_map(|line| line.strip_prefix("Ip6ReasmOKs")).unwrap();
+        return line.trim().parse().unwrap();
+    }
+    let all = read("snmp");
+    let mut lines = all.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let (names, numbers) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut pairs = names.split(' ').zip(numbers.split(' '));
+    pairs.find(|(name, _)| *name == "ReasmOKs").unwrap().1.parse().unwrap()
+}
+
+/// RFC 1812, Section 5.3.7: what no host sends by a wire.
+#[test]
+fn frames_of_loopback_and_with_sources_of_this_host_come_to_nobody() {
+    if !crate::is_permitted() {
+        return;
+    }
+    let wire = Wire::new("");
+    for mode in MODES {
+        let switch = Switch::start();
+        attach(&switch, mode);
+        let mut one = switch.stack(HERE[0]);
+        let mut inner = switch.stack("127.0.0.1");
+        let stranger: SocketAddr = (THERE[0].parse::<Ipv4Addr>().unwrap(), 9).into();
+        let here = |n: u16| SocketAddr::from((HERE[0].parse::<Ipv4Addr>().unwrap(), n));
+        let dropped = || listed(&switch).counters.dropped(Reason::Source);
+        let sources = ["127.0.0.1", "192.0.2.255", "255.255.255.255", "0.0.0.0", "224.0.0.1"];
+        let sources = sources.map(|source| SocketAddr::new(source.parse().unwrap(), 9));
+        for from in [here(22)].into_iter().chain(sources) {
+            let before = dropped();
+            send_frame(&wire, from, one.address);
+            until("the source is not counted", || dropped() == before + 1);
+        }
+        // An address that this host gets while the device is attached.
+        ip("addr add 192.0.2.77/24 dev va");
+        let later = SocketAddr::from(([192, 0, 2, 77], 9));
+        let before = dropped();
+        until("a new address is not known", || {
+            send_frame(&wire, later, one.address);
+            dropped() > before
+        });
+        while !one.has_nothing() {}
+        ip("addr del 192.0.2.77/24 dev va");
+        // None of these is the switch's.
+        let before = listed(&switch).counters;
+        for from in [stranger, here(22), inner.address] {
+            send_frame(&wire, from, inner.address);
+        }
+        send_frame(&wire, stranger, one.address);
+        until("what is in order does not come", || !one.has_nothing());
+        assert!(inner.has_nothing());
+        assert_eq!(listed(&switch).counters.received, before.received + 1);
+        // Nor does it leave.
+        inner.send(stranger, b"out");
+        inner.until(|counters| counters.dropped(Reason::Route) == 1);
+        let mut other = switch.stack("127.0.0.1");
+        inner.send(other.address, b"within");
+        assert_eq!(other.receive(), (inner.address, b"within".to_vec()));
+    }
+}
+
+/// Sends a frame of UDP as it is, by the other end's device.
+fn send_frame(wire: &Wire, from: SocketAddr, to: SocketAddr) {
+    let mut slot = vec![0; 128];
+    let len = compose::udp(&mut slot, from, to, b"martian").unwrap();
+    slot.truncate(len);
+    let link = ip("-o link show dev va");
+    let (_, mac) = link.split_once("link/ether ").unwrap();
+    let mac = mac.split(' ').next().unwrap().split(':');
+    for (to, octet) in slot.iter_mut().zip(mac) {
+        *to = u8::from_str_radix(octet, 16).unwrap();
+    }
+    let program = "import socket, sys\ns = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\ns.bind(('vb', 0))\n\
+                   s.send(bytes.fromhex(sys.argv[1]))";
+    let hex: String = slot.iter().map(|octet| format!("{octet:02x}")).collect();
+    let status = wire.there(|| Command::new("python3").args(["-c", program, &hex]).status());
+    assert!(status.unwrap().success(), "python3 sends no frame");
+}
+
 #[test]
 fn fragments_and_other_tuples_are_those_of_the_system() {
     if !crate::is_permitted() {
@@ -73,14 +158,13 @@ fn fragments_and_other_tuples_are_those_of_the_system() {
         attach(&switch, mode);
         for (here, there) in HERE.into_iter().zip(THERE) {
             let socket = crate::wire::socket(here);
-            // The kernel makes it as small as possible for the switch; here it is to take datagrams.
             let mut port = switch.open();
             port.register(&socket).unwrap();
-            rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20).unwrap();
+            let before = put_together(here);
             let there = wire.socket(there);
             let long: Vec<u8> = (0..4000).map(|n| n as u8).collect();
             there.send_to(&long, socket.local_addr().unwrap()).unwrap();
-            assert_eq!(receive(&socket).1, long, "in fragments, to the system's socket");
+            until("the system has not put fragments together", || put_together(here) > before);
             // Another port of the same address, and back.
             let system = crate::wire::socket(here);
             there.send_to(b"system", system.local_addr().unwrap()).unwrap();
@@ -92,4 +176,19 @@ fn fragments_and_other_tuples_are_those_of_the_system() {
         let counters = listed(&switch).counters;
         assert_eq!((counters.sent, counters.received), (0, 0));
     }
+}
+
+/// What came by a queue without a socket would be the system's.
+#[test]
+fn a_device_with_more_queues_than_sockets_is_refused() {
+    if !crate::is_permitted() {
+        return;
+    }
+    let _wire = Wire::new("numrxqueues 65 numtxqueues 65");
+    let switch = Switch::start();
+    let mut control = quicket_packets::control::Control::connect(&switch.path).unwrap();
+    let error = control.attach("va", quicket_packets::device::Mode::Generic).unwrap_err();
+    assert!(error.to_string().contains("ethtool -L va"), "{error}");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+    assert!(!crate::wire::has_program());
 }

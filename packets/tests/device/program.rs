@@ -87,3 +87,40 @@ fn the_program_understands_frames_as_the_parser_does() {
     other[5] = 1;
     assert_eq!(program.program().run(&other, 1).unwrap().verdict, Verdict::Pass);
 }
+
+/// A loose bound, as others use this machine: what grew with the number of tuples would take a thousand times as long.
+#[test]
+fn a_frame_costs_the_same_with_one_tuple_and_with_many() {
+    if !crate::is_permitted() {
+        return;
+    }
+    const MANY: u32 = 100_000;
+    let mut slot = vec![0; 128];
+    let [from, to] = ["192.0.2.9:9", "192.0.2.1:53"].map(|text| text.parse().unwrap());
+    let len = quicket_packets::compose::udp(&mut slot, from, to, &[7; 18]).unwrap();
+    let table = Arc::new(Tuples::new(MANY + 1).unwrap());
+    let program = TupleProgram::new([0; 6], &table).unwrap();
+    let family = AddressFamily::from_raw(libc::AF_XDP as u16);
+    let socket = rustix::net::socket(family, SocketType::RAW, None).unwrap();
+    program.set_socket(0, socket.as_fd()).unwrap();
+    let fewest = || {
+        let runs = (0..9).map(|_| program.program().run(&slot[..len], 20_000).unwrap().nanoseconds);
+        runs.min().unwrap()
+    };
+    let wanted = key(&tuple("192.0.2.1", UDP, 53));
+    let mut measured = Vec::new();
+    for others in [0, MANY] {
+        for n in 0..others {
+            let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + n / 1000);
+            table.add(&TupleKey::new(address.into(), UDP, (n % 1000) as u16)).unwrap();
+        }
+        let _ = table.remove(&wanted);
+        let to_system = fewest();
+        table.add(&wanted).unwrap();
+        measured.push([to_system, fewest()]);
+    }
+    let [one, many] = measured[..] else { unreachable!() };
+    for (one, many) in one.into_iter().zip(many) {
+        assert!(many < 5 * one + 200, "{one} ns with one tuple, {many} with {MANY}");
+    }
+}

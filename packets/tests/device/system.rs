@@ -78,15 +78,20 @@ fn ping(wire: &Wire, to: &str) {
     }
 }
 
-/// Answers until it is told to stop.
-fn echo(mut stack: Stack, is_over: &AtomicBool, answered: &AtomicU64) {
+/// Ports that are busy.
+const PORTS: usize = 64;
+
+/// All of them answer until they are told to stop.
+fn echo(mut stacks: Vec<Stack>, is_over: &AtomicBool, answered: &[AtomicU64]) {
     while !is_over.load(Ordering::Relaxed) {
-        if !stack.port.wait(Some(std::time::Duration::from_millis(20))).unwrap() {
-            continue;
+        for (stack, answered) in stacks.iter_mut().zip(answered) {
+            while stack.port.wait(Some(std::time::Duration::ZERO)).unwrap() {
+                let (from, payload) = stack.receive();
+                stack.send(from, &payload);
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        let (from, payload) = stack.receive();
-        stack.send(from, &payload);
-        answered.fetch_add(1, Ordering::Relaxed);
+        std::thread::yield_now();
     }
 }
 
@@ -98,24 +103,23 @@ fn tcp_names_and_ping_go_on_while_ports_are_busy_and_devices_come_and_go() {
     let wire = Wire::new("");
     let switch = Switch::start();
     let mut control = Control::connect(&switch.path).unwrap();
-    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let stacks = [HERE[0], HERE[1]].map(|address| switch.stack(address));
-    let busy = [0, 1].map(|n| (wire.socket(THERE[n]), stacks[n].address));
+    let is_over = AtomicBool::new(false);
+    let answered: Vec<_> = (0..PORTS).map(|_| AtomicU64::new(0)).collect();
+    let count = || answered.iter().map(|n| n.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    let stacks: Vec<_> = (0..PORTS).map(|n| switch.stack(HERE[n % 2])).collect();
+    let busy: Vec<_> = (0..PORTS).map(|n| (wire.socket(THERE[n % 2]), stacks[n].address)).collect();
     std::thread::scope(|scope| {
         // Told to stop also when something fails.
         let end = End(&is_over);
-        for stack in stacks {
-            scope.spawn(|| echo(stack, &is_over, &answered));
-        }
-        let is_over = &is_over;
-        for (socket, to) in &busy {
-            scope.spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    (0..20).for_each(|_| drop(socket.send_to(&[7; 300], to)));
-                    std::thread::sleep(std::time::Duration::from_millis(1));
+        scope.spawn(|| echo(stacks, &is_over, &answered));
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for (socket, to) in &busy {
+                    let _ = socket.send_to(&[7; 300], to);
                 }
-            });
-        }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
         let listener = TcpListener::bind((HERE[0], 0)).unwrap();
         let client = connect(&wire, listener.local_addr().unwrap());
         let (server, _) = listener.accept().unwrap();
@@ -125,14 +129,16 @@ fn tcp_names_and_ping_go_on_while_ports_are_busy_and_devices_come_and_go() {
         for mode in [MODES, MODES].concat() {
             type_on(&mut typed);
             control.attach(DEVICE, mode).unwrap();
-            let before = answered.load(Ordering::Relaxed);
+            let before = count();
             type_on(&mut typed);
             transfer(&wire, &listener);
             for (here, there) in HERE.into_iter().zip(THERE) {
                 ask(&wire, here, there);
                 ping(&wire, here);
             }
-            until("the stacks hear nothing", || answered.load(Ordering::Relaxed) > before + 100);
+            until("a stack hears nothing", || {
+                count().iter().zip(&before).all(|(now, before)| now > before)
+            });
             control.detach(DEVICE).unwrap();
         }
         type_on(&mut typed);

@@ -1,5 +1,6 @@
 //! curl fetches from the server of the example.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use quicket_tcp::TcpListener;
 
 use crate::common::Switch;
 use crate::serve::{octet, serve};
-use crate::wire::{DEVICE, HERE, Wire};
+use crate::wire::{DEVICE, HERE, THERE, Wire, ip};
 use crate::{at, is_permitted};
 
 /// What curl gets, with more words.
@@ -77,4 +78,45 @@ fn fetch(wire: &Wire, address: SocketAddr) {
         Command::new("curl").args(["-sg", "-o", "/dev/null", "-w", "%{http_code}", &none]).output()
     });
     assert_eq!(output.unwrap().stdout, b"404");
+}
+
+/// Both of the device and of a route: what is longer would be dropped, and sent again without end.
+#[test]
+fn segments_are_as_long_as_the_way_takes() {
+    if !is_permitted() {
+        return;
+    }
+    for (device, route) in [(1400, None), (1500, Some(1300))] {
+        let wire = Wire::new("");
+        ip(&format!("link set {DEVICE} mtu {device}"));
+        if let Some(mtu) = route {
+            ip(&format!("route add {}/32 dev {DEVICE} mtu {mtu}", THERE[0]));
+            ip(&format!("-6 route add {}/128 dev {DEVICE} mtu {mtu}", THERE[1]));
+        }
+        let switch = Switch::start();
+        Control::connect(&switch.path).unwrap().attach(DEVICE, Mode::Native).unwrap();
+        let stack = switch.stack();
+        let mut servers = Vec::new();
+        for here in HERE {
+            let listener = TcpListener::bind(&stack, at(here)).unwrap();
+            let address = listener.local_addr().unwrap();
+            servers.push(std::thread::spawn(move || serve(&listener, 2)));
+            let url = format!("http://{address}/200000");
+            let body = curl(&wire, &[&url]);
+            assert!(body.into_iter().eq((0..200_000).map(octet)), "{device} {route:?} {url}");
+        }
+        for there in THERE {
+            let listener = wire.there(|| std::net::TcpListener::bind(at(there)).unwrap());
+            let address = listener.local_addr().unwrap();
+            let mut ours = quicket_tcp::TcpStream::connect(&stack, address).unwrap();
+            let (mut theirs, _) = listener.accept().unwrap();
+            theirs.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+            ours.write_all(&[7; 100_000]).unwrap();
+            let mut all = vec![0; 100_000];
+            theirs.read_exact(&mut all).unwrap();
+        }
+        drop(stack);
+        switch.end();
+        servers.into_iter().for_each(|server| server.join().unwrap());
+    }
 }

@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #ifdef __cplusplus
@@ -41,11 +42,23 @@ const char *quicket_port_error(void);
 
 /*
  * Registers what a socket is bound to: frames for that address and port come to this port, which may send with it as
- * source. The switch keeps the socket; the program may close it. It is of UDP or TCP, bound to one address and port,
+ * source. The switch has a socket of its own there from then on; the program may close this one. It is of UDP or TCP, bound to one address and port,
  * without SO_REUSEADDR and SO_REUSEPORT, neither connected nor listening; or a raw one of a protocol without ports. EBUSY:
  * it has an owner.
  */
 int quicket_port_register(struct quicket_port *port, int socket);
+
+/*
+ * Gives an address back: of IPv4 or IPv6, with the port of UDP or TCP (IPPROTO_UDP, IPPROTO_TCP), or that of another protocol, where
+ * the port does not count. ENOENT: the port does not have it.
+ */
+int quicket_port_remove(struct quicket_port *port, int protocol, const struct sockaddr *address, socklen_t len);
+
+/*
+ * How many frames of the port, with all of its queues, were `sent` or `received`, or dropped for a reason, such as `source` or `full`: all
+ * names are in docs/packets.md. Less than 0 if that fails; EINVAL: there is no such name. It asks the switch, and waits for its answer.
+ */
+int64_t quicket_port_counter(struct quicket_port *port, const char *name);
 
 /* Sending in place: how many frames have room (at least `wanted`, or else all that have); the slot of the n-th, and how long
  * it is; the length of the n-th frame; and sending the first n, with one call for many. */

@@ -1,0 +1,184 @@
+//! The path at which a switch listens, and the lock that says whose it is.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// How long the lock of a switch that has gone may be held by a child of it that has not called exec yet.
+const LOCK_TIME: Duration = Duration::from_secs(1);
+
+/// A path at which this switch listens, as long as this is there. The file that is locked is beside it, with `.lock` behind its name:
+/// of two switches that begin at once, one has it.
+pub(super) struct Place {
+    path: PathBuf,
+    /// What tells the socket there from another's: device and inode.
+    socket: (u64, u64),
+    lock_path: PathBuf,
+    _lock: File,
+}
+
+impl Place {
+    /// A socket that listens at a path. What a switch that has died left there is removed.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` when there is a switch at that path; or what the system says.
+    pub(super) fn take(path: &Path, for_all: bool) -> io::Result<(Self, OwnedFd)> {
+        let address = SocketAddrUnix::new(path)?;
+        let mut lock_path = path.as_os_str().to_owned();
+        lock_path.push(".lock");
+        let lock_path = PathBuf::from(lock_path);
+        let begun = Instant::now();
+        let lock = loop {
+            match lock(&lock_path)? {
+                Some(lock) => break lock,
+                None if has_listener(&address)? || begun.elapsed() > LOCK_TIME => {
+                    return Err(Errno::ADDRINUSE.into());
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let mut undo = Undo { path: None, lock: &lock_path, is_done: false };
+        let socket = new()?;
+        if let Err(error) = rustix::net::bind(&socket, &address) {
+            // One that has no lock, or something else.
+            if error != Errno::ADDRINUSE || has_listener(&address)? {
+                return Err(error.into());
+            }
+            rustix::fs::unlink(path)?;
+            rustix::net::bind(&socket, &address)?;
+        }
+        undo.path = Some(path);
+        // Before it listens nobody can connect.
+        let mode = if for_all { 0o666 } else { 0o600 };
+        rustix::fs::chmod(path, Mode::from_raw_mode(mode))?;
+        let inode = inode(path)?;
+        rustix::net::listen(&socket, 128)?;
+        undo.is_done = true;
+        drop(undo);
+        let place = Self { path: path.to_owned(), socket: inode, lock_path, _lock: lock };
+        Ok((place, socket))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Somebody may have removed it, and have put something else there.
+        if inode(&self.path).is_ok_and(|inode| inode == self.socket) {
+            let _ = rustix::fs::unlink(&self.path);
+        }
+        // While it is locked: who has opened it meanwhile finds that it is another one.
+        let _ = rustix::fs::unlink(&self.lock_path);
+    }
+}
+
+/// Removes what an attempt has left.
+struct Undo<'a> {
+    path: Option<&'a Path>,
+    lock: &'a Path,
+    is_done: bool,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            for path in self.path.into_iter().chain([self.lock]) {
+                let _ = rustix::fs::unlink(path);
+            }
+        }
+    }
+}
+
+/// The file of that path, locked; none while somebody has it.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let failed = |error: Errno| {
+        let what = format!("cannot lock {}: {error}", path.display());
+        io::Error::new(error.kind(), what)
+    };
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = File::from(rustix::fs::open(path, flags, mode).map_err(failed)?);
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    }
+    // It may have been removed by who had it.
+    let metadata = file.metadata()?;
+    let is_there = inode(path).is_ok_and(|inode| inode == (metadata.dev(), metadata.ino()));
+    Ok(is_there.then_some(file))
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+fn new() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Whether somebody listens there, or there is something that is no socket of ours.
+fn has_listener(address: &SocketAddrUnix) -> io::Result<bool> {
+    Ok(!matches!(rustix::net::connect(new()?, address), Err(Errno::CONNREFUSED | Errno::NOENT)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("quicket-place-{name}-{}", std::process::id()))
+    }
+
+    /// A switch whose path was removed, and taken by the next one, ends after that has begun.
+    #[test]
+    fn who_ends_leaves_the_next_one_its_socket() {
+        let path = path("next");
+        let (first, _) = Place::take(&path, false).unwrap();
+        for file in [&path, &first.lock_path] {
+            std::fs::remove_file(file).unwrap();
+        }
+        let (second, listener) = Place::take(&path, false).unwrap();
+        drop(first);
+        assert!(has_listener(&SocketAddrUnix::new(&*path).unwrap()).unwrap());
+        drop((second, listener));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn one_of_those_who_begin_at_once_where_one_has_died_has_the_path() {
+        let path = path("many");
+        let address = SocketAddrUnix::new(&*path).unwrap();
+        for _ in 0..50 {
+            let dead = new().unwrap();
+            rustix::net::bind(&dead, &address).unwrap();
+            drop(dead);
+            let barrier = Barrier::new(4);
+            let taken: Vec<_> = std::thread::scope(|scope| {
+                let begin = || {
+                    barrier.wait();
+                    Place::take(&path, false)
+                };
+                let all: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            let errors: Vec<_> = taken.iter().filter_map(|taken| taken.as_ref().err()).collect();
+            assert_eq!(errors.len(), 3, "{errors:?}");
+            assert!(errors.iter().all(|error| error.kind() == io::ErrorKind::AddrInUse));
+            assert!(has_listener(&address).unwrap());
+            drop(taken);
+            assert!(!path.exists(), "nothing is left");
+        }
+    }
+}

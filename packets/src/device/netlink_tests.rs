@@ -1,0 +1,50 @@
+use super::*;
+
+#[test]
+fn the_system_tells_of_its_devices_and_routes() {
+    let mut tables = Netlink::open().unwrap();
+    let link = tables.link("lo").unwrap();
+    // ARPHRD_LOOPBACK.
+    assert_eq!((link.name.as_str(), link.kind, link.mac), ("lo", 772, [0; 6]));
+    let error = tables.link("nothing").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::NODEV.raw_os_error()));
+    for address in ["127.0.0.1", "224.0.0.251"] {
+        let to: IpAddr = address.parse().unwrap();
+        // To this host itself, or to a group: by no device.
+        if let Ok(route) = tables.route("127.0.0.1".parse().unwrap(), to) {
+            assert_eq!(route.device, 0, "{address}");
+        }
+    }
+    let all = tables.addresses().unwrap();
+    assert!(all.contains(&"127.0.0.1".parse().unwrap()), "{all:?}");
+    let absent = "192.0.2.77".parse().unwrap();
+    assert_eq!(tables.neighbour(link.index, absent).ok().flatten(), None);
+}
+
+#[test]
+fn attributes_are_read_and_whatever_is_cut_off_ends_them() {
+    let to: IpAddr = "192.0.2.2".parse().unwrap();
+    let mut request = Request::new(NEW_ROUTE, &[2, 32, 0, 0, 0, 0, 0, UNICAST, 0, 0, 0, 0]);
+    request.attribute(ROUTE_DEVICE, &7_u32.to_ne_bytes());
+    request.attribute(ROUTE_GATEWAY, &[192, 0, 2, 1]);
+    let mut metrics = Request(Vec::new());
+    metrics.attribute(METRIC_MTU, &1400_u32.to_ne_bytes());
+    request.attribute(ROUTE_METRICS, &metrics.0);
+    let bytes = request.finish(0, 5);
+    let [(kind, sequence, body)] = messages(&bytes).collect::<Vec<_>>()[..] else { panic!() };
+    assert_eq!((kind, sequence), (NEW_ROUTE, 5));
+    let next = "192.0.2.1".parse().unwrap();
+    assert_eq!(route(body, to), Some(Route { device: 7, next, mtu: Some(1400) }));
+    for len in 0..bytes.len() {
+        assert_eq!(messages(&bytes[..len]).count(), 0);
+    }
+    for len in 0..body.len() {
+        let _ = (route(&body[..len], to), neighbour(&body[..len]), link(&body[..len]));
+    }
+    // Lengths that cannot be: shorter than what says so, or beyond the end.
+    for len in [0_u16, 1, 3, 200, u16::MAX] {
+        let mut wrong = body.to_vec();
+        wrong[12..14].copy_from_slice(&len.to_ne_bytes());
+        assert_eq!(route(&wrong, to), Some(Route { device: 0, next: to, mtu: None }), "{len}");
+    }
+}
