@@ -37,12 +37,22 @@ impl Place {
         let lock_path = PathBuf::from(lock_path);
         let begun = Instant::now();
         let lock = loop {
-            match lock(&lock_path)? {
-                Some(lock) => break lock,
-                None if has_listener(&address)? || begun.elapsed() > LOCK_TIME => {
+            let is_late = begun.elapsed() > LOCK_TIME;
+            match lock(&lock_path) {
+                Ok(Some(lock)) => break lock,
+                Ok(None) if is_late || has_listener(&address)? => {
                     return Err(Errno::ADDRINUSE.into());
                 }
-                None => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                // The switch of another user has died here. Who may write in the directory may begin another one.
+                Err(error)
+                    if error.kind() == io::ErrorKind::PermissionDenied
+                        && !is_late
+                        && !has_listener(&address)? =>
+                {
+                    rustix::fs::unlink(&lock_path).map_err(|_| error)?;
+                }
+                Err(error) => return Err(error),
             }
         };
         let mut undo = Undo { path: None, lock: &lock_path, is_done: false };
