@@ -14,6 +14,7 @@ use quicket_packets::traffic::{Bucket, Generator, Sink};
 use quicket_packets::{BATCH, Bell, Forwarder, Layout, Memory, Tuple};
 use quicket_ring::program::{Receiver, Sender, halves};
 use quicket_workload::bench::{Failure, pin};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
 
 use super::{Assignment, Role, Word};
 
@@ -78,9 +79,7 @@ fn daemon(assignment: &Assignment, user: Option<u32>) -> Result<(), Failure> {
     // He may not reach the folder. What he leaves there is replaced by the next one, which begins as this user.
     let daemon = Daemon::bind(&assignment.path, false)?;
     if let Some(user) = user {
-        setgroups(&[])?;
-        setgid(user.into())?;
-        setuid(user.into())?;
+        become_user(user)?;
     }
     let (stop, stopped) = UnixStream::pair()?;
     std::thread::spawn(move || {
@@ -89,6 +88,18 @@ fn daemon(assignment: &Assignment, user: Option<u32>) -> Result<(), Failure> {
     });
     Word::Ready.emit();
     daemon.run(stopped.as_fd())?;
+    Ok(())
+}
+
+/// Has the process be of a user who may do nothing but keep addresses for others, as the switch does.
+fn become_user(user: u32) -> Result<(), Failure> {
+    setgroups(&[])?;
+    setgid(user.into())?;
+    set_keep_capabilities(true)?;
+    setuid(user.into())?;
+    let chown = CapabilitySet::CHOWN;
+    let inheritable = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: chown, permitted: chown, inheritable })?;
     Ok(())
 }
 
