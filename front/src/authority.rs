@@ -26,7 +26,11 @@ pub fn of(request: &Parts) -> Result<String, &'static str> {
         (None, None) => return Err("no Host"),
     };
     let parsed: http::uri::Authority = authority.parse().map_err(|_| "Host that is none")?;
-    if authority.contains('@') || parsed.host().is_empty() {
+    // RFC 3986, Section 3.2.3. What is no number would be part of the links that a server writes.
+    let port = authority.strip_prefix(parsed.host()).unwrap_or_default();
+    let is_number =
+        port.strip_prefix(':').unwrap_or(port).bytes().all(|byte| byte.is_ascii_digit());
+    if authority.contains('@') || parsed.host().is_empty() || !is_number {
         return Err("Host that is none");
     }
     Ok(authority.to_ascii_lowercase())
@@ -46,6 +50,20 @@ pub fn host(authority: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_a_number() {
+        let of = |host: &str| {
+            let request = http::Request::builder().uri("/").header(header::HOST, host);
+            of(&request.body(()).unwrap().into_parts().0)
+        };
+        for good in ["a", "a:", "a:443", "[::1]", "[::1]:443"] {
+            assert_eq!(of(good).unwrap(), good);
+        }
+        for wrong in ["a:x", "a:1x", "a:'(1)", "[::1]:x", "[::1]x"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn hosts_have_no_ports() {
