@@ -46,7 +46,7 @@ def certificate(folder):
 
 def refused(folder):
     """What the gateway has counted, by reason."""
-    family = json.loads(ask(folder / "metrics.sock", "/metrics.json")[1])["quicket_gateway_refused_total"]
+    family = json.loads(ask(folder / "metrics.sock", "/metrics.json")[1]).get("quicket_gateway_refused_total", [])
     return {entry["labels"]["reason"]: entry["value"] for entry in family}
 
 
