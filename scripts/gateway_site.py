@@ -108,6 +108,12 @@ class Echo(socketserver.BaseRequestHandler):
             self.request.sendall(data)
 
 
+class Service(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    # The five that Python has resets connections which come at once.
+    request_queue_size = 1024
+
+
 class Site:
     """nginx, the service, and the gateway before them; all ends with `end`."""
 
@@ -138,8 +144,7 @@ class Site:
         folder = self.folder
         self.make_files()
         self.servers = {name: self.start_server(name) for name in self.SERVERS}
-        self.echo = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo)
-        self.echo.daemon_threads = True
+        self.echo = Service(("127.0.0.1", 0), Echo)
         threading.Thread(target=self.echo.serve_forever, daemon=True).start()
         self.port = free_port()
         self.certificate = str(folder / "certificate.pem")

@@ -24,7 +24,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from gateway_site import FILES, LONG, Load, Site, fail, free_port, say, until  # noqa: E402
+from gateway_site import FILES, LONG, Load, Service, Site, fail, free_port, say, until  # noqa: E402
 
 # Connections that stay, and how often each asks, in seconds.
 HELD, EVERY = 100, 2
@@ -60,10 +60,7 @@ class SoakSite(Site):
     SERVERS = ("one", "other")
 
     def __init__(self, quicket, folder):
-        # Streams of all held connections may come at once.
-        socketserver.ThreadingTCPServer.request_queue_size = 1024
-        self.who = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Who)
-        self.who.daemon_threads = True
+        self.who = Service(("127.0.0.1", 0), Who)
         threading.Thread(target=self.who.serve_forever, daemon=True).start()
         self.protocols = HELD_PROTOCOL.format(port=self.who.server_address[1])
         self.deaths = []
