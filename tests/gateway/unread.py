@@ -22,7 +22,7 @@ from gateway_site import LONG, Site, end_as_a_failure, fail, say, until  # noqa:
 BUDGET = 512
 # What each client may take: a connection, and of one answer a piece that waits for the client and one that is read from the
 # server, of 64 KiB at most (docs/gateway.md, "Limits for each client"). Bytes.
-EACH = {"HTTP/3": 160 << 10, "HTTP/2": 224 << 10, "HTTP/1.1": 272 << 10}
+EACH = {"HTTP/3": 160 << 10, "HTTP/2": 256 << 10, "HTTP/1.1": 272 << 10}
 # What may stay when all have gone, beside what was there before: a part of what they took, and bytes for the allocator's chance, which
 # it may have before, too.
 STAYS, SLACK = 0.1, 16 << 20

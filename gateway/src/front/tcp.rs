@@ -25,7 +25,7 @@ use crate::{Body, BodyError};
 
 /// Above so many bytes of an answer over HTTP/2 that wait to be sent, no more of it is asked for: a client that takes
 /// nothing has as much kept for each of its requests.
-const SEND_BUFFER: usize = 32 << 10;
+const SEND_BUFFER: usize = 64 << 10;
 
 /// The handshake of a client. One by which an authority looks whether a name leads here is answered, and nothing
 /// comes after it (RFC 8737, Section 3).
