@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An operator types every command of docs/gateway.md, in order, on a host with nginx, Redis, sshd and a service of UDP, and a client on another
+"""An operator types every command of docs/gateway.md, in order, on a host with nginx, Redis, a server of SSH and a service of UDP, and a client on another
 host uses what is there by then. Needs root: both hosts are network namespaces, in which the usual ports and paths are free."""
 
 import argparse
@@ -34,8 +34,7 @@ http {{
   server {{ listen 127.0.0.1:8080; listen 10.0.0.1:8080; listen 10.0.0.2:8080; return 200 "app\\n"; }}
 }}
 """
-SSHD = "HostKey {folder}/host\nAuthorizedKeysFile {folder}/keys.pub\nStrictModes no\nUsePAM no\nPidFile none\n"
-SSH = "Host *\n  IdentityFile {folder}/keys\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
+SSH = "StrictHostKeyChecking no\nLogLevel ERROR\n"
 ECHO = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('127.0.0.1',5000))\nwhile True:\n s.sendto(*s.recvfrom(65536))\n"
 SITE = '[[site]]\nnames = ["example.org"]\n[[site.route]]\nrespond = {{ body = "{body}\\n" }}\n'
 
@@ -108,15 +107,19 @@ class Host:
     def servers(self):
         folder = self.folder
         (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
-        for name in "host", "keys":
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-        (folder / "sshd.conf").write_text(SSHD.format(folder=folder))
-        pathlib.Path("/etc/ssh/ssh_config").write_text(SSH.format(folder=folder))
-        pathlib.Path("/run/sshd").mkdir()
+        # Both ends of SSH are root's, who is at home here.
+        users = pathlib.Path("/etc/passwd")
+        users.write_text(users.read_text().replace(":/root:", f":{folder}:", 1))
+        (folder / ".ssh").mkdir(mode=0o700)
+        key = folder / ".ssh" / "id_ed25519"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        shutil.copy(key.with_suffix(".pub"), folder / ".ssh" / "authorized_keys")
+        (folder / ".ssh" / "config").write_text(SSH)
+        subprocess.run(["dropbearkey", "-t", "ed25519", "-f", folder / "host"], check=True, capture_output=True)
         self.started = [subprocess.Popen(command, cwd=folder) for command in (
             ["nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"],
             ["redis-server", "--bind", "127.0.0.1", "--save", "", "--logfile", "/dev/null"],
-            ["/usr/sbin/sshd", "-D", "-f", folder / "sshd.conf"],
+            ["/usr/sbin/dropbear", "-F", "-p", "127.0.0.1:22", "-r", folder / "host"],
             [sys.executable, "-c", ECHO],
         )]
         for address in ("127.0.0.1", 8080), ("127.0.0.1", 6379), ("127.0.0.1", 22):
