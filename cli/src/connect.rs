@@ -28,7 +28,12 @@ pub(crate) fn run(args: &Connect) -> Result<(), Failure> {
     crate::serve::raise_limit();
     let runtime = crate::one_thread()?;
     let ended = runtime.block_on(async {
-        connect::run(server, args.local.clone(), say, crate::serve::stop()).await
+        // The gateway hears of the end, whoever wants it.
+        let (stop, hung_up) = (crate::serve::stop(), crate::serve::hung_up());
+        let stop = async move {
+            tokio::select! { () = stop => {}, () = hung_up => {} }
+        };
+        connect::run(server, args.local.clone(), say, stop).await
     });
     // A thread may wait for standard input still, and nobody for that thread.
     runtime.shutdown_timeout(Duration::from_millis(500));

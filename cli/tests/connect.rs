@@ -151,3 +151,39 @@ fn a_gateway_that_asks_for_a_certificate_is_shown_one() {
     let outcome = connect(&dir, &[&base[..], &["--cert", "anna.pem"]].concat(), b"");
     assert!(outcome.assert_code(2).stderr.contains("--key"), "{}", outcome.stderr);
 }
+
+#[test]
+fn whoever_started_it_goes_away_and_the_server_hears_of_it_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let file = format!(
+        "listen = [\"127.0.0.1:{port}\"]\n[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
+         [[protocol]]\nalpn = [\"upper\"]\nstreams = \"tcp://{}\"\n",
+        origin.local_addr().unwrap()
+    );
+    fs::write(dir.path().join("site.toml"), file).unwrap();
+    let log = fs::File::create(dir.path().join("gateway.log")).unwrap();
+    let gateway = quicket(dir.path()).args(["gateway", "site.toml"]).stderr(log).spawn().unwrap();
+    let _gateway = Process(gateway);
+    until("the gateway", || {
+        fs::read_to_string(dir.path().join("gateway.log")).unwrap().contains("Gateway on")
+    });
+    let mut command = quicket(dir.path());
+    command.args(["connect", &format!("localhost:{port}"), "--alpn", "upper", "--ca", "cert.pem"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"hello").unwrap();
+    let (mut connection, _) = origin.accept().unwrap();
+    connection.read_exact(&mut [0; 5]).unwrap();
+
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    // Half a minute of silence would end it, too.
+    connection.set_read_timeout(Some(PATIENCE / 2)).unwrap();
+    let heard = connection.read(&mut [0; 1]);
+    let is_end = matches!(&heard, Ok(0))
+        || heard.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset);
+    assert!(is_end, "{heard:?}");
+    assert!(child.wait().unwrap().success());
+}

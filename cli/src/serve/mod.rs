@@ -20,7 +20,7 @@ mod tcp;
 
 pub(crate) use limit::raise_limit;
 pub(crate) use log::{flush, say};
-pub(crate) use signals::stop;
+pub(crate) use signals::{hung_up, stop};
 
 use std::future::Future;
 use std::net::SocketAddr;

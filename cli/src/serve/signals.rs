@@ -33,6 +33,33 @@ pub(crate) fn stop() -> impl Future<Output = ()> {
     }
 }
 
+/// Waits for SIGHUP: the terminal is closed, or the program that has started this one is gone, as ssh is whose `ProxyCommand` this
+/// is. Never where the signal is ignored, as by nohup.
+pub(crate) fn hung_up() -> impl Future<Output = ()> {
+    #[cfg(unix)]
+    let hangup = {
+        use tokio::signal::unix::{SignalKind, signal};
+        (!is_hangup_ignored()).then(|| signal(SignalKind::hangup()).ok()).flatten()
+    };
+    async move {
+        #[cfg(unix)]
+        if let Some(mut hangup) = hangup {
+            hangup.recv().await;
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
+/// As the system tells (proc_pid_status(5)): the lowest bit of a mask in hexadecimal is signal 1.
+#[cfg(unix)]
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 != 0)
+}
+
 /// SIGHUP as a wish to read files again.
 pub(super) struct Hangup {
     #[cfg(unix)]
