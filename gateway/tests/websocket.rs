@@ -143,6 +143,37 @@ fn messages_cross_from_every_version_of_http() {
     assert_eq!(statuses, [101, 200, 200]);
 }
 
+/// A WebSocket has a connection to the server for as long as it lasts.
+#[test]
+fn a_websocket_counts_among_the_connections_to_its_server() {
+    let (_server, port) = Process::start(&mut script("websocket_server.py"));
+    let dir = folder();
+    let rest = format!(
+        "[origin.app]\nservers = [\"http://127.0.0.1:{port}\"]\nmax_connections = 1\n\
+         connect_timeout_ms = 300\nmax_failures = 1\n[[site]]\nnames = [\"*\"]\n\
+         [[site.route]]\norigin = \"app\"\n[metrics]\nlisten = \"unix:{}\"\n",
+        dir.path().join("metrics.sock").display()
+    );
+    let site = Site::start(dir, &rest);
+    let status = || String::from_utf8(client(&site, &["1", "status"]).stdout).unwrap();
+    assert_eq!(status().trim(), "101");
+    // The one before may be there for a moment.
+    let mut held = None;
+    until("a WebSocket", || {
+        let mut command = script("websocket_client.py");
+        command.arg(site.address.port().to_string()).arg(site.path("cert.pem"));
+        let (process, said) = Process::start(command.args(["1", "idle", "tell"]));
+        held = Some(process);
+        said == "connected"
+    });
+    assert_eq!(status().trim(), "503");
+    assert_eq!(site.get(&[&site.url("/echo")]).0, "503");
+    assert!(site.counter("origin_busy_total", "http") >= 2);
+    assert_eq!(site.counter("origin_failures_total", "http"), 0);
+    drop(held);
+    until("its connection has ended", || status().trim() == "101");
+}
+
 #[test]
 fn what_the_file_does_not_allow_is_no_upgrade() {
     let (_server, site) = echo("upgrade = []");
