@@ -168,8 +168,9 @@ fn a_server_over_http2_that_is_busy_is_no_failure() {
     let record = site.records(1).remove(0);
     assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
     let counters =
-        ["origin_busy_total", "origin_failures_total"].map(|name| site.counter(name, "h2c"));
-    assert_eq!(counters, [1, 0]);
+        ["origin_busy_total", "origin_failures_total", "origin_up", "origin_connections_open"]
+            .map(|name| site.counter(name, "h2c"));
+    assert_eq!(counters, [1, 0, 1, MAX_SHARED as u64]);
     for child in held {
         assert_eq!(status(child), "200");
     }
@@ -241,9 +242,9 @@ fn where_all_connections_hang_requests_get_503_and_count_as_busy() {
     let record = site.records(1).remove(0);
     assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
     assert!(record["detail"].as_str().unwrap().contains("max_connections"), "{record}");
-    let counters =
-        ["origin_busy_total", "origin_failures_total"].map(|name| site.counter(name, "http"));
-    assert_eq!(counters, [1, 0]);
+    let counters = ["origin_busy_total", "origin_failures_total", "origin_connections_open"]
+        .map(|name| site.counter(name, "http"));
+    assert_eq!(counters, [1, 0, 2]);
 
     let file = before(&format!("{origin}{more}max_connections = 3\n"));
     site.reload(&(file + &counted(site.dir.path())));

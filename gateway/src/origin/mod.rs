@@ -237,6 +237,18 @@ impl Origin {
         self.servers.get_or_init(|| self.dialers().map(|dialer| self.server(dialer)).collect())
     }
 
+    /// The servers by their places: how many connections there are, and whether it is well.
+    pub(crate) fn standing(&self) -> impl Iterator<Item = (String, usize, bool)> {
+        // Those that nobody has asked yet are not made.
+        let servers = self.servers.get();
+        self.places.iter().enumerate().map(move |(at, place)| {
+            let server = servers.and_then(|servers| servers.get(at));
+            let known = server.map(|server| (server.open(), server.health.is_well()));
+            let (open, is_well) = known.unwrap_or((0, true));
+            (place.to_string(), open, is_well)
+        })
+    }
+
     fn server(&self, dialer: Dialer) -> Arc<Server> {
         Server::new(dialer, self.rules.max_connections)
     }

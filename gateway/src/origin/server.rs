@@ -62,6 +62,14 @@ impl Server {
         }
     }
 
+    /// How many connections there are, those that are being made over TCP included.
+    pub(super) fn open(&self) -> usize {
+        match &self.pool {
+            Pool::Tcp(pool) => pool.seats().taken(),
+            Pool::Quic(pool) => pool.open(),
+        }
+    }
+
     /// Requests under way.
     pub(super) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
