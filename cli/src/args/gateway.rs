@@ -171,7 +171,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   streams = \"tcp://HOST:PORT\"      or unix:/PATH, or quic://HOST:PORT for all of a connection
   datagrams = \"udp://HOST:PORT\"    or the same quic://HOST:PORT
   ca = \"FILE\"                      for quic://; the system's certificates
-  proxy_protocol = false           PROXY protocol, version 2, before each stream
+  proxy_protocol = false           PROXY protocol, version 2, before each stream, and each datagram over UDP
   early_data = false               0-RTT data waits for the handshake
   client_certificates = { ca = [\"FILE\"] }         and crl, required, as for a site
   connect_timeout_ms = 5000
