@@ -309,7 +309,9 @@ async fn ask(
     let answer = answer.map(|body| filter.clean(body));
     match wish {
         Some((wish, stay)) => {
-            wish.settle(answer, stay.tunnel(origin.upgrade_idle()).paid_by(payers))
+            let tunnel = stay.tunnel(origin.upgrade_idle()).paid_by(payers);
+            let tunnel = tunnel.counted_by(metrics.tunnel(wish.protocol()));
+            wish.settle(answer, tunnel)
         }
         None => Ok(answer),
     }

@@ -152,6 +152,13 @@ impl Snapshot {
         })
     }
 
+    /// The same servers: by the name of an origin, the place, how many connections there are, and whether it is well.
+    pub(crate) fn standing(&self) -> impl Iterator<Item = (&str, String, usize, bool)> {
+        self.origins.iter().flat_map(|origin| {
+            origin.standing().map(|(server, open, is_well)| (origin.name(), server, open, is_well))
+        })
+    }
+
     /// The certificates that have ended, in words.
     pub fn expired(&self) -> Vec<String> {
         let all = self.certificates.iter();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::sync::mpsc;
 
+use crate::metrics::TunnelMetrics;
 use crate::pace::{self, Flow, Payers};
 use crate::stage::Ending;
 
@@ -54,7 +55,7 @@ pub(crate) struct Stay {
 
 impl Stay {
     pub(crate) fn tunnel(self, idle: Duration) -> Tunnel {
-        Tunnel { idle, stay: self, payers: None, abort: Abort::default() }
+        Tunnel { idle, stay: self, payers: None, metrics: None, abort: Abort::default() }
     }
 }
 
@@ -64,6 +65,7 @@ pub(crate) struct Tunnel {
     idle: Duration,
     stay: Stay,
     payers: Option<Payers>,
+    metrics: Option<TunnelMetrics>,
     /// Of the server's connection.
     abort: Abort,
 }
@@ -72,6 +74,11 @@ impl Tunnel {
     /// What flows is paid for.
     pub(crate) fn paid_by(self, payers: Payers) -> Self {
         Self { payers: Some(payers), ..self }
+    }
+
+    /// What flows counts there.
+    pub(crate) fn counted_by(self, metrics: TunnelMetrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// The server's connection is reset by this where the client resets its own, or its stream.
@@ -92,8 +99,10 @@ impl Tunnel {
             Ok(Err(error)) => return log::debug!("no upgrade: {error}"),
             Err(_) => return log::debug!("no upgrade within {} s", OPENING.as_secs()),
         };
+        let _open = self.metrics.as_ref().map(TunnelMetrics::begin);
         let moved = Arc::new(AtomicU64::new(0));
         let mut client = Counted::new(client, &moved, self.payers.as_ref());
+        client.metrics = self.metrics;
         client.may_end_bare = true;
         let mut server = Counted::new(server, &moved, None);
         let Stay { alive, mut ending, drain } = self.stay;
@@ -140,6 +149,8 @@ struct Counted {
     moved: Arc<AtomicU64>,
     received: Option<Toll>,
     sent: Option<Toll>,
+    /// Of the client's end.
+    metrics: Option<TunnelMetrics>,
     /// It was told that nothing follows.
     has_all: bool,
     /// Its connection of TCP may end without the end of TLS: what flows here has ends of its own, and what it has said
@@ -151,7 +162,9 @@ impl Counted {
     fn new(link: Link, moved: &Arc<AtomicU64>, payers: Option<&Payers>) -> Self {
         let toll = |flow| payers.map(|payers| Toll::new(payers.clone(), flow, Arc::clone(moved)));
         let (received, sent) = (toll(Flow::Received), toll(Flow::Sent));
-        Self { link, moved: Arc::clone(moved), received, sent, has_all: false, may_end_bare: false }
+        let moved = Arc::clone(moved);
+        let (metrics, has_all, may_end_bare) = (None, false, false);
+        Self { link, moved, received, sent, metrics, has_all, may_end_bare }
     }
 }
 
@@ -210,6 +223,9 @@ impl AsyncRead for Counted {
         }
         let read = buf.filled().len() - before;
         self.moved.fetch_add(read as u64, Ordering::Relaxed);
+        if let Some(metrics) = &self.metrics {
+            metrics.received.inc_by(read as u64);
+        }
         if let Some(toll) = self.received.as_mut().filter(|_| read > 0) {
             toll.pay(read);
         }
@@ -227,6 +243,9 @@ impl AsyncWrite for Counted {
         let polled = Pin::new(&mut self.link).poll_write(cx, buf);
         if let Poll::Ready(Ok(written)) = &polled {
             self.moved.fetch_add(*written as u64, Ordering::Relaxed);
+            if let Some(metrics) = &self.metrics {
+                metrics.sent.inc_by(*written as u64);
+            }
             if let Some(toll) = self.sent.as_mut().filter(|_| *written > 0) {
                 toll.pay(*written);
             }

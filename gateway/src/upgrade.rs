@@ -97,6 +97,11 @@ impl Wish {
         Some(Self { token, client, is_connect, counted, accept: None })
     }
 
+    /// What it is to become, in lower case.
+    pub(crate) fn protocol(&self) -> &str {
+        &self.token
+    }
+
     /// Whether it may come true here. What cannot is an ordinary request in HTTP/1.1, and none in others.
     pub(crate) fn allow(self, allowed: &[String]) -> Result<Option<Self>, Refusal> {
         // Only for WebSocket it is said how an extended CONNECT becomes an upgrade.

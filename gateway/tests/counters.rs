@@ -60,6 +60,22 @@ fn every_request_is_counted_where_it_went() {
     count("quicket_gateway_retries_total 0");
     let text = over_unix(&gateway, "/metrics");
     assert!(text.contains("origin_failures_total{origin=\"gone\""), "{text}");
+    // By the names of origins, of which each has one server.
+    let of_server = |text: &str, name: &str, origin: &str| {
+        let start = format!("quicket_gateway_{name}{{origin=\"{origin}\",server=\"http://");
+        let line = text.lines().find(|line| line.starts_with(&start))?;
+        line.rsplit(' ').next()?.parse::<u64>().ok()
+    };
+    assert_eq!(of_server(&text, "origin_connections_open", "app"), Some(1), "{text}");
+    assert_eq!(of_server(&text, "origin_connections_open", "gone"), Some(0), "{text}");
+    let up = |text: &str| ["app", "gone"].map(|origin| of_server(text, "origin_up", origin));
+    assert_eq!(up(&text), [Some(1), Some(1)], "{text}");
+    // Three failures in a row leave it out.
+    for _ in 0..2 {
+        assert_eq!(gateway.status(&[&gateway.url("/gone/x")]), 502);
+    }
+    let text = over_unix(&gateway, "/metrics");
+    assert_eq!(up(&text), [Some(1), Some(0)], "{text}");
     let json: Value = serde_json::from_str(&over_unix(&gateway, "/metrics.json")).unwrap();
     let sent = json["quicket_gateway_response_bytes_total"].as_array().unwrap();
     let sent = sent.iter().find(|entry| entry["labels"]["route"] == "/").unwrap();
@@ -73,6 +89,11 @@ fn every_request_is_counted_where_it_went() {
     assert!(gateway.reload("nonsense\n", "").is_err());
     let text = over_unix(&gateway, "/metrics");
     assert!(!text.contains("route=\"/gone\"") && text.contains("route=\"/new\""), "{text}");
+    assert_eq!(up(&text), [Some(1), Some(0)], "it is there, and is not asked: {text}");
+    let json: Value = serde_json::from_str(&over_unix(&gateway, "/metrics.json")).unwrap();
+    let open = &json["quicket_gateway_origin_connections_open"];
+    let open = open.as_array().unwrap().iter().find(|entry| entry["labels"]["origin"] == "app");
+    assert_eq!(open.unwrap()["value"], 1, "{json}");
     assert!(
         text.contains("requests_total{site=\"localhost\",route=\"/\",status=\"2xx\"} 2"),
         "{text}"

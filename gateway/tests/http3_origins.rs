@@ -296,8 +296,9 @@ fn a_server_that_is_busy_and_answers_is_no_failure() {
     let detail = record["detail"].as_str().unwrap();
     assert!(detail.ends_with("it allows no more requests at the moment"), "{detail}");
     let counters =
-        ["origin_busy_total", "origin_failures_total"].map(|name| site.counter(name, "h3"));
-    assert_eq!(counters, [1, 0]);
+        ["origin_busy_total", "origin_failures_total", "origin_up", "origin_connections_open"]
+            .map(|name| site.counter(name, "h3"));
+    assert_eq!(counters, [1, 0, 1, MAX_SHARED as u64]);
     for child in held {
         assert_eq!(child.wait_with_output().unwrap().stdout, b"200");
     }

@@ -1,4 +1,5 @@
-//! Origins over TLS and HTTP/2: nginx, and a server by Python's `h2` that misbehaves when asked to.
+//! Origins over TLS and HTTP/2: nginx, and a server by Python's `h2` that misbehaves when asked to. And how many connections to
+//! a server there may be.
 
 mod behind;
 
@@ -167,8 +168,9 @@ fn a_server_over_http2_that_is_busy_is_no_failure() {
     let record = site.records(1).remove(0);
     assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
     let counters =
-        ["origin_busy_total", "origin_failures_total"].map(|name| site.counter(name, "h2c"));
-    assert_eq!(counters, [1, 0]);
+        ["origin_busy_total", "origin_failures_total", "origin_up", "origin_connections_open"]
+            .map(|name| site.counter(name, "h2c"));
+    assert_eq!(counters, [1, 0, 1, MAX_SHARED as u64]);
     for child in held {
         assert_eq!(status(child), "200");
     }
@@ -208,6 +210,90 @@ fn a_server_over_http2_that_takes_no_request_is_a_failure() {
     assert_eq!(site.counter("origin_failures_total", "h2c"), 2);
 }
 
+/// Ten requests at once over as many connections of HTTP/1.1 as the file allows.
+#[test]
+fn no_more_connections_are_made_than_the_file_allows() {
+    let (site, log, _) = slow("max_connections = 2\n");
+    let urls: Vec<String> = (0..10).map(|at| site.url(&format!("/slow/{at}"))).collect();
+    let mut arguments = vec!["--http2", "-Z", "--parallel-max", "10", "-w", "\n%{http_code}\n"];
+    arguments.extend(urls.iter().map(String::as_str));
+    let output = site.curl(&arguments);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.lines().filter(|&line| line == "200").count(), 10, "{output:?}");
+    let said = fs::read_to_string(log).unwrap();
+    assert_eq!(said.matches("/slow").count(), 10);
+    assert_eq!(said.matches("connection").count(), 2, "{said}");
+    assert_eq!(site.counter("origin_busy_total", "http"), 0);
+}
+
+/// A server that hangs has no more of this host's ports and descriptors than the file allows, and is left out by what else
+/// it does. A reload that changes the number alone has the connections stay.
+#[test]
+fn where_all_connections_hang_requests_get_503_and_count_as_busy() {
+    let more = "max_failures = 1\nretries = 0\nconnect_timeout_ms = 1000\n";
+    let (site, log, origin) = slow(&format!("max_connections = 2\n{more}"));
+    let held: Vec<Child> = (0..2).map(|_| ask(&site, "/hang")).collect();
+    let asked = |path: &str| fs::read_to_string(&log).unwrap().matches(path).count();
+    until("both are asked", || asked("/hang") == 2);
+    let begun = Instant::now();
+    assert_eq!(site.get(&[&site.url("/a")]).0, "503");
+    let took = begun.elapsed().as_millis();
+    assert!((950..5000).contains(&took), "as long as a connection may take: {took} ms");
+    let record = site.records(1).remove(0);
+    assert_eq!(record["error"], "the origin takes no more requests at the moment", "{record}");
+    assert!(record["detail"].as_str().unwrap().contains("max_connections"), "{record}");
+    let counters = ["origin_busy_total", "origin_failures_total", "origin_connections_open"]
+        .map(|name| site.counter(name, "http"));
+    assert_eq!(counters, [1, 0, 2]);
+
+    let file = before(&format!("{origin}{more}max_connections = 3\n"));
+    site.reload(&(file + &counted(site.dir.path())));
+    assert_eq!(site.get(&[&site.url("/b")]).0, "200");
+    assert_eq!(asked("connection"), 3, "those that hang count");
+    fs::write(site.path("release"), "").unwrap();
+    for child in held {
+        assert_eq!(status(child), "200");
+    }
+    assert_eq!(site.get(&[&site.url("/c")]).0, "200");
+    assert_eq!((asked("connection"), asked("/a")), (3, 0));
+}
+
+/// Connections of HTTP/2 count like others: with two of them, and a stream each, requests take turns.
+#[test]
+fn connections_of_http2_count_and_requests_wait_for_their_streams() {
+    let (site, log) = with_h2_and(
+        &["1"],
+        "max_failures = 1\nretries = 0\nmax_connections = 2\nconnect_timeout_ms = 15000\n",
+    );
+    let asked: Vec<Child> = (0..6).map(|_| ask(&site, "/hold/0.5")).collect();
+    for child in asked {
+        assert_eq!(status(child), "200");
+    }
+    let said = fs::read_to_string(log).unwrap();
+    assert_eq!(said.matches("connection").count(), 2, "{said}");
+}
+
+/// A gateway in front of a server of HTTP/1.1 that is slow, its log, and what the file says of the server. Counters are
+/// read at `metrics.sock`.
+fn slow(more: &str) -> (Site, PathBuf, String) {
+    let dir: TempDir = folder();
+    let log = dir.path().join("slow.log");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slow_server.py");
+    let mut command = python();
+    command.arg(script).arg(&log).arg(dir.path().join("release"));
+    let (server, port) = Process::start(&mut command);
+    // As in `with_h2_and`.
+    std::mem::forget(server);
+    let origin = format!("servers = [\"http://127.0.0.1:{port}\"]\n");
+    let file = before(&format!("{origin}{more}")) + &counted(dir.path());
+    (Site::start(dir, &file), log, origin)
+}
+
+/// What has counters read in a folder.
+fn counted(dir: &Path) -> String {
+    format!("[metrics]\nlisten = \"unix:{}\"\n", dir.join("metrics.sock").display())
+}
+
 /// A gateway in front of a server of HTTP/2 without TLS, and the server's log.
 fn with_h2(arguments: &[&str]) -> (Site, PathBuf) {
     with_h2_and(arguments, "max_failures = 100\n")
@@ -224,7 +310,6 @@ fn with_h2_and(arguments: &[&str], more: &str) -> (Site, PathBuf) {
     // It ends with its standard input, hence with this process at the latest.
     std::mem::forget(server);
     let origin = format!("servers = [\"h2c://127.0.0.1:{port}\"]\n{more}");
-    let metrics = dir.path().join("metrics.sock");
-    let counters = format!("[metrics]\nlisten = \"unix:{}\"\n", metrics.display());
-    (Site::start(dir, &(before(&origin) + &counters)), log)
+    let file = before(&origin) + &counted(dir.path());
+    (Site::start(dir, &file), log)
 }

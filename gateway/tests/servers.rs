@@ -113,20 +113,27 @@ fn a_server_that_is_not_well_gets_no_requests_until_it_is() {
         "servers = [\"{a}\", \"{b}\"]\n\
          health_check = {{ path = \"/health\", interval_ms = 50, timeout_ms = 1000 }}\n"
     );
-    let site = Site::start(dir, &file(&origin));
+    let counters = dir.path().join("metrics.sock");
+    let counters = format!("[metrics]\nlisten = \"unix:{}\"\n", counters.display());
+    let site = Site::start(dir, &(file(&origin) + &counters));
     let both = count(&[("a", 2), ("b", 2)]);
+    let up = || [&a, &b].map(|server| site.counter("origin_up", &format!("{server}\"")));
     assert_eq!(answers(&site, 4, &[]), both);
+    assert_eq!(up(), [1, 1]);
     fs::write(&sick, "").unwrap();
     until("what checks found", || answers(&site, 4, &[]) == count(&[("b", 4)]));
+    assert_eq!(up(), [0, 1]);
     // It stays known over a reload, and is forgotten with the checks.
-    site.reload(&file(&origin));
+    site.reload(&(file(&origin) + &counters));
     assert_eq!(answers(&site, 4, &[]), count(&[("b", 4)]));
     fs::remove_file(&sick).unwrap();
     until("what checks found", || answers(&site, 4, &[]) == both);
+    assert_eq!(up(), [1, 1]);
     fs::write(&sick, "").unwrap();
     until("what checks found", || answers(&site, 4, &[]) == count(&[("b", 4)]));
-    site.reload(&file(&format!("servers = [\"{a}\", \"{b}\"]\n")));
+    site.reload(&(file(&format!("servers = [\"{a}\", \"{b}\"]\n")) + &counters));
     assert_eq!(answers(&site, 4, &[]), both);
+    assert_eq!(up(), [1, 1]);
 }
 
 #[test]

@@ -143,6 +143,57 @@ fn messages_cross_from_every_version_of_http() {
     assert_eq!(statuses, [101, 200, 200]);
 }
 
+/// A WebSocket has a connection to the server for as long as it lasts.
+#[test]
+fn a_websocket_counts_among_the_connections_to_its_server() {
+    let (_server, port) = Process::start(&mut script("websocket_server.py"));
+    let dir = folder();
+    let rest = format!(
+        "[origin.app]\nservers = [\"http://127.0.0.1:{port}\"]\nmax_connections = 1\n\
+         connect_timeout_ms = 300\nmax_failures = 1\n[[site]]\nnames = [\"*\"]\n\
+         [[site.route]]\norigin = \"app\"\n[metrics]\nlisten = \"unix:{}\"\n",
+        dir.path().join("metrics.sock").display()
+    );
+    let site = Site::start(dir, &rest);
+    let status = || String::from_utf8(client(&site, &["1", "status"]).stdout).unwrap();
+    // Nothing is compressed here.
+    let output = client(&site, &["2", "echo"]);
+    assert!(output.status.success(), "{output:?}");
+    // The one before may be there for a moment.
+    let mut held = None;
+    until("a WebSocket", || {
+        let mut command = script("websocket_client.py");
+        command.arg(site.address.port().to_string()).arg(site.path("cert.pem"));
+        let (process, said) = Process::start(command.args(["1", "idle", "tell"]));
+        held = Some(process);
+        said == "connected"
+    });
+    assert_eq!(status().trim(), "503");
+    assert_eq!(site.get(&[&site.url("/echo")]).0, "503");
+    assert!(site.counter("origin_busy_total", "http") >= 2);
+    assert_eq!(site.counter("origin_connections_open", "http"), 1);
+    let text = site.curl(&["--unix-socket", "metrics.sock", "http://localhost/metrics"]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    let count = |series: &str| {
+        let start = format!("quicket_gateway_{series} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&start));
+        line.and_then(|value| value.parse::<u64>().ok())
+            .unwrap_or_else(|| panic!("{series}: {text}"))
+    };
+    assert_eq!(count("tunnels_open{protocol=\"websocket\"}"), 1);
+    assert!(count("tunnels_total{protocol=\"websocket\"}") >= 2);
+    for direction in ["received", "sent"] {
+        let bytes =
+            format!("tunnel_bytes_total{{protocol=\"websocket\",direction=\"{direction}\"}}");
+        // A megabyte each way, and little else.
+        let carried = count(&bytes);
+        assert!((1 << 20..(1 << 20) + 20_000).contains(&carried), "{bytes} {carried}");
+    }
+    assert_eq!(site.counter("origin_failures_total", "http"), 0);
+    drop(held);
+    until("its connection has ended", || status().trim() == "101");
+}
+
 #[test]
 fn what_the_file_does_not_allow_is_no_upgrade() {
     let (_server, site) = echo("upgrade = []");

@@ -121,7 +121,9 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   hash_by = \"client-address\"       for consistent-hash; or \"path\", { header = \"NAME\" },
                                    { cookie = \"NAME\" }
   retries = 1                      on other servers, of requests that are safe to repeat
-  connect_timeout_ms = 5000        and as long for a server over HTTP/3 to take one more request
+  connect_timeout_ms = 5000        and as long for a server to take one more request
+  max_connections = 4096           to each server over HTTP/1.1 and HTTP/2, WebSockets included; then
+                                   requests wait
   resolve_ms = 30000               how long the addresses of a name count
   answer_timeout_ms = 60000        until an answer begins, once the request is there
   idle_timeout_ms = 60000          in the middle of an answer
@@ -169,7 +171,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   streams = \"tcp://HOST:PORT\"      or unix:/PATH, or quic://HOST:PORT for all of a connection
   datagrams = \"udp://HOST:PORT\"    or the same quic://HOST:PORT
   ca = \"FILE\"                      for quic://; the system's certificates
-  proxy_protocol = false           PROXY protocol, version 2, before each stream
+  proxy_protocol = false           PROXY protocol, version 2, before each stream, and each datagram over UDP
   early_data = false               0-RTT data waits for the handshake
   client_certificates = { ca = [\"FILE\"] }         and crl, required, as for a site
   connect_timeout_ms = 5000

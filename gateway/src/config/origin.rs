@@ -17,6 +17,11 @@ const MAX_WEIGHT: u32 = 1000;
 /// The most servers of an origin.
 const MAX_SERVERS: usize = 1000;
 
+/// The most connections to a server that a file can allow ...
+const MAX_CONNECTIONS: usize = 1_000_000;
+/// ... and those of one that says nothing.
+const CONNECTIONS: usize = 4096;
+
 /// Servers that answer the same requests.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +51,9 @@ pub struct Origin {
     pub upgrade_idle_timeout_ms: u64,
     /// How the servers are checked; only by the requests that they get if there is nothing.
     pub health_check: Option<HealthCheck>,
+    /// How many connections to each server there may be, over HTTP/1.1 and HTTP/2, those that were upgraded included; 4096 if
+    /// there is nothing.
+    pub max_connections: Option<usize>,
     /// How long a connection to a server may take, in milliseconds.
     #[serde(default = "default_connect")]
     pub connect_timeout_ms: u64,
@@ -205,6 +213,7 @@ impl Origin {
             balance: Balance::default(),
             hash_by: None,
             health_check: None,
+            max_connections: None,
             upgrade: default_upgrade(),
             upgrade_idle_timeout_ms: default_upgrade_idle(),
             connect_timeout_ms: default_connect(),
@@ -244,6 +253,7 @@ pub(super) fn check(
             upgrade_idle: problems
                 .wait(&format!("{place}.upgrade_idle_timeout_ms"), written.upgrade_idle_timeout_ms),
             pause: problems.wait(&format!("{place}.pause_ms"), written.pause_ms),
+            max_connections: max_connections(&place, written, &servers, problems),
         };
         if written.max_failures == 0 {
             problems.add(format!("{place}.max_failures"), "0 would leave out every server at once");
@@ -295,6 +305,23 @@ fn servers(place: &str, written: &Origin, problems: &mut Problems) -> (Vec<Place
         problems.add(place, format!("more than {MAX_SERVERS} servers"));
     }
     servers
+}
+
+fn max_connections(
+    place: &str,
+    written: &Origin,
+    servers: &[Place],
+    problems: &mut Problems,
+) -> usize {
+    let place = format!("{place}.max_connections");
+    let Some(max) = written.max_connections else { return CONNECTIONS };
+    if !(1..=MAX_CONNECTIONS).contains(&max) {
+        problems.add(&place, format!("{max} is not within 1 and {MAX_CONNECTIONS}"));
+    }
+    if !servers.is_empty() && servers.iter().all(Place::is_three) {
+        problems.add(place, "has no effect: all servers are h3://, which have 8 connections each");
+    }
+    max
 }
 
 fn upgrades(place: &str, written: &Origin, problems: &mut Problems) -> Vec<String> {
@@ -441,7 +468,8 @@ mod tests {
             "[origin.a]\nservers = [{ url = \"http://a\", weight = 0 }]\nhash_by = \"path\"\n\
              [origin.b]\nservers = [\"http://a\", { url = \"http://a:80\", weight = 1001 }]\n\
              upgrade = [\"h2c\", \"a b\"]\nupgrade_idle_timeout_ms = 0\nfail_on = [404]\n\
-             balance = \"consistent-hash\"\nhash_by = { cookie = \"a;b\" }\n\
+             balance = \"consistent-hash\"\nhash_by = { cookie = \"a;b\" }\nmax_connections = 0\n\
+             [origin.d]\nservers = [\"h3://a\"]\nmax_connections = 10\n\
              [origin.c]\nservers = [\"http://a\"]\nhealth_check = { path = \"a\", interval_ms = 0, \
              timeout_ms = 0, expect = [99], healthy_after = 0, unhealthy_after = 0, host = \"/\" }\n",
         );
@@ -455,6 +483,8 @@ mod tests {
             "origin.b.upgrade: \"a b\" is no protocol",
             "origin.b.upgrade_idle_timeout_ms",
             "origin.b.fail_on",
+            "origin.b.max_connections: 0 is not within 1 and 1000000",
+            "origin.d.max_connections: has no effect: all servers are h3://",
             "origin.c.health_check.path: \"a\" does not begin with /",
             "origin.c.health_check.host",
             "origin.c.health_check.interval_ms",

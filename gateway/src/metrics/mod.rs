@@ -10,6 +10,7 @@ mod private;
 mod quic;
 mod register;
 pub(crate) mod serve;
+mod tunnels;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -34,6 +35,8 @@ use self::private::Private;
 pub(crate) use self::private::ProtocolMetrics;
 use self::quic::Transport;
 pub(crate) use self::register::RegisterMetrics;
+pub(crate) use self::tunnels::TunnelMetrics;
+use self::tunnels::Tunnels;
 
 /// All counters of a gateway.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ pub(crate) struct Metrics {
     refused: Family<Reason, Counter>,
     origin_failures: Family<Server, Counter>,
     origin_busy: Family<Server, Counter>,
+    origin_open: Family<Server, Gauge>,
+    origin_up: Family<Server, Gauge>,
     /// The servers of the file, which alone are counted: requests under way may still ask others.
     servers: Mutex<HashSet<Server>>,
     retries: Counter,
@@ -60,6 +65,7 @@ pub(crate) struct Metrics {
     unencrypted: Counter,
     lines_lost: Counter,
     traces_lost: Counter,
+    tunnels: Tunnels,
     private: Private,
     passes: Passes,
     transport: Transport,
@@ -182,6 +188,12 @@ impl Metrics {
                 "origin_busy",
                 "Requests that had no room at the last server asked",
             ),
+            origin_open: add(all, "origin_connections_open", "Connections to servers"),
+            origin_up: add(
+                all,
+                "origin_up",
+                "1 where a server is well, 0 where it is left out or checks say that it is not",
+            ),
             servers: Mutex::default(),
             retries: add(all, "retries", "Requests that another server was asked again"),
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),
@@ -201,6 +213,7 @@ impl Metrics {
             ),
             lines_lost: add(all, "log_lines_lost", "Lines of the access log that were lost"),
             traces_lost: add(all, "traces_lost", "Spans for OpenTelemetry that were lost"),
+            tunnels: Tunnels::new(all),
             private: Private::new(all),
             passes: Passes::new(all),
             transport: Transport::new(all),
@@ -258,6 +271,8 @@ impl Metrics {
         for gone in servers.difference(&next) {
             self.origin_failures.remove(gone);
             self.origin_busy.remove(gone);
+            self.origin_open.remove(gone);
+            self.origin_up.remove(gone);
         }
         for server in &next {
             drop(self.origin_failures.get_or_create(server));
@@ -282,6 +297,28 @@ impl Metrics {
         if servers.contains(&server) {
             family.get_or_create(&server).inc();
         }
+    }
+
+    /// How servers are now: the name of an origin, the server, how many connections there are, and whether it is well.
+    pub(crate) fn servers_are<'a>(
+        &self,
+        standing: impl Iterator<Item = (&'a str, String, usize, bool)>,
+    ) {
+        let standing: Vec<_> = standing.collect();
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        for (origin, server, open, is_well) in standing {
+            let server = Server { origin: origin.to_owned(), server };
+            if servers.contains(&server) {
+                let open = i64::try_from(open).unwrap_or(i64::MAX);
+                self.origin_open.get_or_create(&server).set(open);
+                self.origin_up.get_or_create(&server).set(is_well.into());
+            }
+        }
+    }
+
+    /// The counters of what connections and streams become, by its name.
+    pub(crate) fn tunnel(&self, protocol: &str) -> TunnelMetrics {
+        self.tunnels.of(protocol)
     }
 
     /// The counters of a private protocol.

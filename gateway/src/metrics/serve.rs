@@ -71,6 +71,9 @@ fn answer<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
     if request.method() != Method::GET {
         return said(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n".into());
     }
+    if matches!(request.uri().path(), "/metrics" | "/metrics.json") {
+        shared.metrics.servers_are(snapshot.standing());
+    }
     let (content_type, told) = match request.uri().path() {
         "/metrics" => {
             ("application/openmetrics-text; version=1.0.0; charset=utf-8", shared.metrics.text())

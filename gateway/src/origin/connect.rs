@@ -17,6 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::names::Names;
 use super::place::{At, Place, Protocol};
+use super::seats::Seat;
 use super::tls::Tls;
 use crate::tunnel::Abort;
 
@@ -45,6 +46,8 @@ pub(super) struct Dialed {
 pub(super) struct Link {
     stream: Box<dyn Stream>,
     abort: Abort,
+    /// Given back once the connection has ended.
+    seat: Option<Seat>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
@@ -72,7 +75,13 @@ impl Stream for tokio::io::DuplexStream {}
 
 impl Link {
     fn new(stream: impl Stream + 'static) -> Self {
-        Self { stream: Box::new(stream), abort: Abort::default() }
+        Self { stream: Box::new(stream), abort: Abort::default(), seat: None }
+    }
+
+    /// It takes this seat as long as it is there, whatever it becomes.
+    pub(super) fn seated(mut self, seat: Seat) -> Self {
+        self.seat = Some(seat);
+        self
     }
 
     /// Has it end with a reset.
@@ -184,7 +193,7 @@ impl Dialer {
 
     /// Whether it speaks HTTP/3 and nothing else.
     pub(super) fn is_three(&self) -> bool {
-        self.place.protocol == Protocol::Three
+        self.place.is_three()
     }
 
     /// Whether it speaks HTTP/2 and nothing else.

@@ -1,4 +1,5 @@
-//! Waiting for a turn, where a server over HTTP/2 takes no more requests at the moment (RFC 9113, Section 5.1.2).
+//! Waiting for a turn, where a server over HTTP/2 takes no more requests at the moment (RFC 9113, Section 5.1.2), or there
+//! are as many connections to it as there may be.
 
 use std::sync::Arc;
 
@@ -10,13 +11,13 @@ use super::idle::Clock;
 /// How often whoever is first looks for what nobody tells it: a limit that was raised, a connection that has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Requests to one server that wait for a stream.
+/// Requests to one server that wait for a stream or a connection.
 #[derive(Debug)]
 pub(super) struct Line {
     places: Semaphore,
     /// Held by whoever is first, who alone looks for room: the others have theirs in the order in which they came.
     first: Mutex<()>,
-    /// A stream has ended.
+    /// A stream has ended, or a connection has, or is idle.
     freed: Notify,
     max: usize,
 }

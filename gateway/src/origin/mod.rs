@@ -1,8 +1,8 @@
 //! Who answers: servers, which of them, and what if one does not.
 //!
 //! `place` says where a server is, `connect`, `tls` and `quic` reach it, `pool` keeps connections (`one` are those of HTTP/1.1, `two` those of
-//! HTTP/2, for which requests wait in `line`, `held` until the body of an answer has ended), and `three` has those of HTTP/3, `message` writes requests as a version of HTTP
-//! wants them; `balance` and `health` choose among servers.
+//! HTTP/2, `held` until the body of an answer has ended), as many as `seats` allows; requests wait in `line` for one, or for a stream. `three` has those of
+//! HTTP/3, `message` writes requests as a version of HTTP wants them; `balance` and `health` choose among servers.
 
 mod balance;
 mod check;
@@ -21,6 +21,7 @@ mod one;
 mod place;
 mod pool;
 mod quic;
+mod seats;
 mod server;
 mod sweep;
 mod three;
@@ -96,6 +97,8 @@ pub struct Rules {
     pub pause: Duration,
     /// How long an upgraded connection may be silent.
     pub upgrade_idle: Duration,
+    /// How many connections to each server there may be, those over QUIC apart.
+    pub max_connections: usize,
 }
 
 /// Servers that answer the same requests.
@@ -231,7 +234,23 @@ impl Origin {
     }
 
     fn servers(&self) -> &[Arc<Server>] {
-        self.servers.get_or_init(|| self.dialers().map(Server::new).collect())
+        self.servers.get_or_init(|| self.dialers().map(|dialer| self.server(dialer)).collect())
+    }
+
+    /// The servers by their places: how many connections there are, and whether it is well.
+    pub(crate) fn standing(&self) -> impl Iterator<Item = (String, usize, bool)> {
+        // Those that nobody has asked yet are not made.
+        let servers = self.servers.get();
+        self.places.iter().enumerate().map(move |(at, place)| {
+            let server = servers.and_then(|servers| servers.get(at));
+            let known = server.map(|server| (server.open(), server.health.is_well()));
+            let (open, is_well) = known.unwrap_or((0, true));
+            (place.to_string(), open, is_well)
+        })
+    }
+
+    fn server(&self, dialer: Dialer) -> Arc<Server> {
+        Server::new(dialer, self.rules.max_connections)
     }
 
     fn dialers(&self) -> impl Iterator<Item = Dialer> {
@@ -248,14 +267,15 @@ impl Origin {
         }
         let known = |dialer: &Dialer| {
             let server =
-                before.servers.get()?.iter().find(|server| server.dialer().is_like(dialer));
+                before.servers.get()?.iter().find(|server| server.dialer().is_like(dialer))?;
             if self.check.is_none() {
-                server?.health.unchecked();
+                server.health.unchecked();
             }
-            server.cloned()
+            server.limit(self.rules.max_connections);
+            Some(Arc::clone(server))
         };
         let servers =
-            self.dialers().map(|dialer| known(&dialer).unwrap_or_else(|| Server::new(dialer)));
+            self.dialers().map(|dialer| known(&dialer).unwrap_or_else(|| self.server(dialer)));
         // Where requests came already, they have servers.
         let _ = self.servers.set(servers.collect());
     }
@@ -415,6 +435,7 @@ impl Rules {
             max_failures: 2,
             pause: second,
             upgrade_idle: second,
+            max_connections: 100,
         }
     }
 }

@@ -102,6 +102,11 @@ impl Place {
         matches!(self.protocol, Protocol::Tls | Protocol::Three)
     }
 
+    /// Whether the server speaks HTTP/3 and nothing else.
+    pub(crate) fn is_three(&self) -> bool {
+        self.protocol == Protocol::Three
+    }
+
     /// The name or address that the server's certificate is for, if the file gives no other.
     pub(super) fn host(&self) -> &str {
         match &self.at {

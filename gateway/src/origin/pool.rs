@@ -17,9 +17,10 @@ use super::connect::{Dialed, Dialer};
 use super::held::{Held, Lease};
 use super::hints::Hints;
 use super::idle::Clock;
-use super::line::{Left, Line};
+use super::line::Left;
 use super::message;
 use super::one::One;
+use super::seats::{Seat, Seats};
 use super::sweep::keep_sweeping;
 use super::two::{self, Share, Two};
 use super::{MAX_IDLE, MAX_IDLE_TIME, lack};
@@ -28,8 +29,8 @@ use crate::{Body, BodyError};
 /// Connections of HTTP/2 to one server. A further one is made where all have as many requests as the server
 /// takes; then requests wait.
 const MAX_SHARED: usize = 8;
-/// Requests to one server that wait for a stream. Beyond that it is busy at once.
-const MAX_WAITING: usize = 512;
+/// How often a request that no idle connection helps has one make room for its own.
+const GIVE_WAY: Duration = Duration::from_millis(200);
 /// How long a connection of HTTP/1.1 may take after an answer until it can take another request.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -41,8 +42,8 @@ pub(super) struct Pool {
     speaks: AtomicU8,
     /// Requests that come at once share the first connection of HTTP/2.
     dialing: tokio::sync::Mutex<()>,
-    /// Those that wait for a stream.
-    line: Arc<Line>,
+    /// How many connections there are, and who waits.
+    seats: Arc<Seats>,
 }
 
 const UNKNOWN: u8 = 0;
@@ -79,7 +80,11 @@ enum Found {
     /// A connection that has served others.
     Kept(Sender),
     New(Sender),
-    /// As many connections of HTTP/2 as there may be, and none with room.
+    /// None, and another one may be made ...
+    Another,
+    /// ... by who has waited for that.
+    Seat(Seat),
+    /// As many connections as there may be, and none with room.
     Full,
 }
 
@@ -161,10 +166,15 @@ impl From<TrySendError<Request<Body>>> for Unanswered {
 }
 
 impl Pool {
-    pub(super) fn new(dialer: Dialer) -> Arc<Self> {
+    /// A pool of no more than `max` connections.
+    pub(super) fn new(dialer: Dialer, max: usize) -> Arc<Self> {
         let dialing = tokio::sync::Mutex::new(());
         let (kept, speaks) = (Mutex::default(), AtomicU8::new(UNKNOWN));
-        Arc::new(Self { dialer, kept, speaks, dialing, line: Line::new(MAX_WAITING) })
+        Arc::new(Self { dialer, kept, speaks, dialing, seats: Seats::new(max) })
+    }
+
+    pub(super) fn seats(&self) -> &Seats {
+        &self.seats
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -181,21 +191,24 @@ impl Pool {
     ) -> Result<Response<Body>, Failed> {
         let mut late = None;
         loop {
-            let found = match self.checkout(wanted) {
-                Some(found) => found,
-                // In a box, as in `Server::send`.
-                None => Box::pin(self.connect(wanted)).await.map_err(Failed::to_connect)?,
-            };
+            // What is not for every request is in a box, as in `Server::send`.
+            let mut found = self.checkout(wanted);
+            if let Found::Another = found {
+                let connecting = Box::pin(self.connect(wanted, None));
+                found = connecting.await.map_err(Failed::to_connect)?;
+            }
+            if let Found::Full = found {
+                let until = *late.get_or_insert_with(|| Instant::now() + self.dialer.timeout);
+                found = Box::pin(self.turn(wanted, clock, until)).await?;
+            }
+            if let Found::Seat(seat) = found {
+                let connecting = Box::pin(self.connect(wanted, Some(seat)));
+                found = connecting.await.map_err(Failed::to_connect)?;
+            }
             let (sender, is_reused) = match found {
                 Found::Kept(sender) => (sender, true),
                 Found::New(sender) => (sender, false),
-                Found::Full => {
-                    let until = *late.get_or_insert_with(|| Instant::now() + self.dialer.timeout);
-                    match Box::pin(self.turn(clock, until)).await? {
-                        Some(share) => (Sender::Two(share), true),
-                        None => continue,
-                    }
-                }
+                Found::Full | Found::Another | Found::Seat(_) => continue,
             };
             let sent = match sender {
                 Sender::One(one) => self.send_one(one, parts, body, wanted.is_upgrade).await,
@@ -265,52 +278,70 @@ impl Pool {
         Ok(sent)
     }
 
-    /// A connection that is there, or that there is to be no other; `None` if one may be made.
-    fn checkout(&self, wanted: Wanted) -> Option<Found> {
+    /// Whether a request needs a connection that no other request is on.
+    fn is_apart(&self, wanted: Wanted) -> bool {
+        wanted.is_fresh || (wanted.is_upgrade && !self.dialer.is_always_two())
+    }
+
+    /// What there is for a request that comes.
+    fn checkout(&self, wanted: Wanted) -> Found {
+        let line = if self.is_apart(wanted) { &self.seats.apart } else { &self.seats.line };
+        // Who came before has what is free.
+        if line.is_waited_in() {
+            return Found::Full;
+        }
+        self.look(wanted)
+    }
+
+    /// What there is, for a request whose turn it is.
+    fn look(&self, wanted: Wanted) -> Found {
         if wanted.is_fresh {
-            return None;
+            return Found::Another;
         }
         let mut kept = self.lock();
-        let before = kept.two.len();
         kept.retain_good(&self.dialer);
-        if kept.two.len() < before {
-            // Another one may be made.
-            self.line.free();
-        }
-        if !wanted.is_upgrade || self.dialer.is_always_two() {
-            // Who came before has what is free.
-            if self.line.is_waited_in() {
-                return Some(Found::Full);
-            }
+        if !self.is_apart(wanted) {
             match kept.share(MAX_SHARED) {
-                Room::Share(share) => return Some(Found::Kept(Sender::Two(share))),
-                Room::Full => return Some(Found::Full),
+                Room::Share(share) => return Found::Kept(Sender::Two(share)),
+                Room::Full => return Found::Full,
                 Room::Another => {}
             }
         }
-        kept.take_idle(&self.dialer).map(|one| Found::Kept(Sender::One(one)))
+        match kept.take_idle(&self.dialer) {
+            Some(one) => Found::Kept(Sender::One(one)),
+            None => Found::Another,
+        }
     }
 
-    /// Waits until a connection of HTTP/2 has room; `None` if another one may be made.
-    async fn turn(&self, clock: &Clock, until: Instant) -> Result<Option<Share>, Failed> {
-        let look = || {
-            let mut kept = self.lock();
-            kept.retain_good(&self.dialer);
-            match kept.share(MAX_SHARED) {
-                Room::Share(share) => Some(Some(share)),
-                Room::Another => Some(None),
-                Room::Full => None,
+    /// Waits until there is a connection with room, or another one may be made.
+    async fn turn(&self, wanted: Wanted, clock: &Clock, until: Instant) -> Result<Found, Failed> {
+        let is_apart = self.is_apart(wanted);
+        let mut give_way = Instant::now();
+        let look = || match self.look(wanted) {
+            Found::Full => None,
+            Found::Another => {
+                let seat = self.seats.take();
+                if seat.is_none() && is_apart && give_way <= Instant::now() {
+                    self.lock().give_way();
+                    give_way += GIVE_WAY;
+                }
+                seat.map(Found::Seat)
             }
+            found => Some(found),
         };
-        let left = match self.line.wait(clock, until, look).await {
-            Ok(share) => return Ok(share),
+        let line = if is_apart { &self.seats.apart } else { &self.seats.line };
+        let left = match line.wait(clock, until, look).await {
+            Ok(found) => return Ok(found),
             Err(left) => left,
         };
-        if left == Left::Late && self.gives_up_stuck() {
+        if left == Left::Late && !is_apart && self.gives_up_stuck() {
             let error = BodyError::from("it allows no requests");
             return Err(Failed::Broken { error, is_reused: true, is_unprocessed: true });
         }
-        Err(Failed::Busy("it takes no more requests at the moment"))
+        Err(Failed::Busy(match self.seats.are_taken() {
+            true => "as many connections to it as max_connections allows are busy",
+            false => "it takes no more requests at the moment",
+        }))
     }
 
     /// True if the server takes no request at all, on no connection of HTTP/2: it is not busy. They are given up.
@@ -323,24 +354,27 @@ impl Pool {
         is_stuck
     }
 
-    /// A new connection, or what there is meanwhile.
-    async fn connect(self: &Arc<Self>, wanted: Wanted) -> io::Result<Found> {
+    /// A new connection, which takes this seat, or what there is meanwhile.
+    async fn connect(self: &Arc<Self>, wanted: Wanted, seat: Option<Seat>) -> io::Result<Found> {
         let mut turn = None;
         let only_one = wanted.is_upgrade && !self.dialer.is_always_two();
         if self.speaks.load(Ordering::Relaxed) != ONE && !wanted.is_fresh && !only_one {
             let waiting = tokio::time::timeout(self.dialer.timeout, self.dialing.lock());
             turn = Some(waiting.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?);
-            if let Some(found) = self.checkout(wanted) {
-                return Ok(found);
+            match if seat.is_some() { self.look(wanted) } else { self.checkout(wanted) } {
+                Found::Another => {}
+                found => return Ok(found),
             }
         }
+        let Some(seat) = seat.or_else(|| self.seats.take()) else { return Ok(Found::Full) };
         let Dialed { link, is_two, address } = self.dialer.dial(only_one).await?;
+        let link = link.seated(seat);
         if !only_one {
             self.speaks.store(if is_two { TWO } else { ONE }, Ordering::Relaxed);
         }
         let sender = match is_two {
             true => {
-                let two = Arc::new(Two::new(link, Arc::clone(&self.line)).await?);
+                let two = Arc::new(Two::new(link, Arc::clone(&self.seats.line)).await?);
                 let share = Share::new(&two);
                 self.keep(|kept| kept.two.push(Shared { two, address, used: Instant::now() }));
                 Sender::Two(share)
@@ -377,6 +411,8 @@ impl Pool {
         if !std::mem::replace(&mut kept.is_swept, true) {
             keep_sweeping(self, |pool| pool.lock().sweep());
         }
+        drop(kept);
+        self.seats.wake();
     }
 }
 
@@ -390,6 +426,16 @@ impl Kept {
             }
         }
         None
+    }
+
+    /// Lets go of a connection that nobody uses, for one of another kind: of HTTP/1.1 the one that was used least lately.
+    fn give_way(&mut self) {
+        let idle = self.two.iter().position(|shared| shared.two.active() == 0);
+        if !self.one.is_empty() {
+            drop(self.one.remove(0));
+        } else if let Some(at) = idle {
+            drop(self.two.swap_remove(at));
+        }
     }
 
     /// Lets go of connections of HTTP/2 that take no more requests, or lead to where the server is no more.
@@ -424,3 +470,7 @@ impl Kept {
         self.is_swept
     }
 }
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

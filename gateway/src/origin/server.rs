@@ -34,12 +34,12 @@ enum Pool {
 }
 
 impl Server {
-    pub(super) fn new(dialer: Dialer) -> Arc<Self> {
+    pub(super) fn new(dialer: Dialer, max_connections: usize) -> Arc<Self> {
         let (active, health) = (AtomicUsize::new(0), Health::default());
         let name = dialer.place.to_string().into();
         let pool = match dialer.is_three() {
             true => Pool::Quic(three::Pool::new(dialer)),
-            false => Pool::Tcp(pool::Pool::new(dialer)),
+            false => Pool::Tcp(pool::Pool::new(dialer, max_connections)),
         };
         Arc::new(Self { pool, name, active, health })
     }
@@ -52,6 +52,21 @@ impl Server {
         match &self.pool {
             Pool::Tcp(pool) => &pool.dialer,
             Pool::Quic(pool) => pool.dialer(),
+        }
+    }
+
+    /// From now on there may be so many connections, which those over QUIC do not count among.
+    pub(super) fn limit(&self, max_connections: usize) {
+        if let Pool::Tcp(pool) = &self.pool {
+            pool.seats().limit(max_connections);
+        }
+    }
+
+    /// How many connections there are, those that are being made over TCP included.
+    pub(super) fn open(&self) -> usize {
+        match &self.pool {
+            Pool::Tcp(pool) => pool.seats().taken(),
+            Pool::Quic(pool) => pool.open(),
         }
     }
 

@@ -4,12 +4,13 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::net::SocketAddr;
 
 use quicket::DatagramError;
 use tokio::net::UdpSocket;
 
 use super::serve::Client;
-use super::{Authority, origin};
+use super::{Authority, origin, proxy_header};
 use crate::carry::Meter;
 
 /// Carries datagrams for as long as there are any; the socket is closed while there are none.
@@ -39,12 +40,13 @@ pub(super) async fn carry(client: &Client, to: Option<&Authority>) -> Infallible
 /// Carries datagrams both ways until none has come for long enough, or the connection has ended.
 async fn flow(client: &Client, socket: &UdpSocket, first: &[u8]) {
     let (meter, pace) = (Meter::new(), client.pace());
-    to_origin(client, socket, first, &meter);
+    let mut parcel = Parcel::default();
+    to_origin(client, socket, parcel.of(client, first), &meter);
     // What comes while others are paid for and finds no room is lost, as on a slow network.
     let out = async {
         pace.went(first.len(), &meter).await;
         while let Ok(datagram) = client.connection.recv_datagram().await {
-            to_origin(client, socket, &datagram, &meter);
+            to_origin(client, socket, parcel.of(client, &datagram), &meter);
             pace.went(datagram.len(), &meter).await;
         }
     };
@@ -66,9 +68,38 @@ async fn flow(client: &Client, socket: &UdpSocket, first: &[u8]) {
     }
 }
 
+/// A datagram for the origin, behind the header of PROXY protocol where there is to be one: each is on its own.
+#[derive(Default)]
+struct Parcel {
+    /// The client's address in the header, and the gateway's. The client may move.
+    ends: Option<(SocketAddr, Option<SocketAddr>)>,
+    header: usize,
+    bytes: Vec<u8>,
+}
+
+impl Parcel {
+    /// Nothing where a header is due and cannot be written: what the client says could be taken for one.
+    fn of<'a>(&'a mut self, client: &Client, datagram: &'a [u8]) -> Option<&'a [u8]> {
+        if !client.protocol.proxy_protocol {
+            return Some(datagram);
+        }
+        let Client { connection, alpn, name, .. } = client;
+        let (from, local) = (connection.remote_addr(), connection.local_addr());
+        if self.ends != Some((from, local)) {
+            self.ends = None;
+            self.bytes = proxy_header::of_datagram(from, local, alpn, name.as_deref()).ok()?;
+            (self.header, self.ends) = (self.bytes.len(), Some((from, local)));
+        }
+        self.bytes.truncate(self.header);
+        self.bytes.extend_from_slice(datagram);
+        Some(&self.bytes)
+    }
+}
+
 /// What cannot be sent at once is lost, as on any network.
-fn to_origin(client: &Client, socket: &UdpSocket, datagram: &[u8], meter: &Meter) {
+fn to_origin(client: &Client, socket: &UdpSocket, datagram: Option<&[u8]>, meter: &Meter) {
     let tally = &client.tally;
+    let Some(datagram) = datagram else { return tally.datagrams_dropped.add(1) };
     meter.went(datagram.len());
     match socket.try_send(datagram) {
         Ok(_) => tally.datagrams_received.add(1),

@@ -17,21 +17,44 @@ pub(crate) fn header(
     name: Option<&str>,
     certificate: Option<&[u8]>,
 ) -> io::Result<Vec<u8>> {
-    let (client, local) = same_family(client, local);
     // A stream is what the origin gets. Servers refuse the other word, DGRAM, for QUIC's sake.
-    let command = Version::Two | Command::Proxy;
-    let builder = Builder::with_addresses(command, Protocol::Stream, (client, local));
+    let builder = begin(Protocol::Stream, client, local, alpn, name)?;
+    match certificate {
+        Some(certificate) => builder.write_tlv(Type::SSL, &shown(certificate)?)?.build(),
+        None => builder.build(),
+    }
+}
+
+/// The header for a datagram of a client, which has to fit before it: the client's certificate is left out.
+///
+/// # Errors
+///
+/// As of [`header`].
+pub(super) fn of_datagram(
+    client: SocketAddr,
+    local: Option<SocketAddr>,
+    alpn: &[u8],
+    name: Option<&str>,
+) -> io::Result<Vec<u8>> {
+    begin(Protocol::Datagram, client, local, Some(alpn), name)?.build()
+}
+
+fn begin(
+    transport: Protocol,
+    client: SocketAddr,
+    local: Option<SocketAddr>,
+    alpn: Option<&[u8]>,
+    name: Option<&str>,
+) -> io::Result<Builder> {
+    let addresses = same_family(client, local);
+    let builder = Builder::with_addresses(Version::Two | Command::Proxy, transport, addresses);
     let builder = match alpn {
         None => builder,
         Some(alpn) => builder.write_tlv(Type::ALPN, alpn)?,
     };
-    let builder = match name {
-        Some(name) => builder.write_tlv(Type::Authority, name.as_bytes())?,
-        None => builder,
-    };
-    match certificate {
-        Some(certificate) => builder.write_tlv(Type::SSL, &shown(certificate)?)?.build(),
-        None => builder.build(),
+    match name {
+        Some(name) => builder.write_tlv(Type::Authority, name.as_bytes()),
+        None => Ok(builder),
     }
 }
 

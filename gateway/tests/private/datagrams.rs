@@ -61,6 +61,50 @@ fn each_sender_is_another_one_for_the_origin() {
     client.stop(&gateway);
 }
 
+/// Reads a header of PROXY protocol before each packet, and answers with its third word, whom it names, and the packet.
+const PROXIED: &str = "
+import socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('127.0.0.1', 0))
+print(s.getsockname()[1], flush=True)
+while True:
+    data, source = s.recvfrom(65536)
+    assert data[:12] == bytes.fromhex('0d0a0d0a000d0a515549540a'), data
+    version, transport, length = struct.unpack('>BBH', data[12:16])
+    client, gateway, port, own = struct.unpack('>4s4sHH', data[16:28])
+    said = f'{version:x} {transport:x} {socket.inet_ntoa(client)} {port} {socket.inet_ntoa(gateway)} {own} '
+    said += data[28:16 + length].hex() + ' '
+    s.sendto(said.encode() + data[16 + length:], source)
+";
+
+/// proxy-protocol.txt of HAProxy, Section 2.2: 0x12 is UDP over IPv4.
+#[test]
+fn each_datagram_has_a_proxy_header_where_the_file_says_so() {
+    let (_python, port) = python(PROXIED);
+    let lines = format!("datagrams = \"udp://127.0.0.1:{port}\"\nproxy_protocol = true\n");
+    let gateway = gateway(&lines);
+    let connection = connection(&gateway);
+    // The second looks like a header itself.
+    for word in ["hello", "\r\n\r\n\0\r\nQUIT\n!\u{11}\0\u{c}aaaabbbbccdd", ""] {
+        let answer = gateway.runtime.block_on(async {
+            connection.send_datagram(word.as_bytes()).await.unwrap();
+            let answer = tokio::time::timeout(PATIENCE, connection.recv_datagram()).await;
+            answer.expect("an answer").unwrap().to_vec()
+        });
+        let said = String::from_utf8(answer).unwrap();
+        let mut words = said.splitn(8, ' ');
+        let mut next = || words.next().unwrap();
+        assert_eq!((next(), next(), next()), ("21", "12", "127.0.0.1"), "{said:?}");
+        let client: u16 = next().parse().unwrap();
+        let local = connection.local_addr().map(|at| at.port());
+        assert!(client > 0 && local.is_none_or(|local| local == client), "{said:?} {local:?}");
+        assert_eq!(next(), "127.0.0.1", "{said:?}");
+        assert_eq!(next(), gateway.port().to_string(), "{said:?}");
+        let names = next();
+        assert!(names.starts_with("01000474657374") && next() == word, "{said:?}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_counted_and_the_rest_goes_on() {
     let (_python, port) = python(ECHO);

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,6 +20,9 @@ use super::super::connect::Link;
 use crate::{Body, BodyError};
 
 type Connection = http1::Connection<TokioIo<Link>, Body>;
+
+/// How long a connection that nobody needs may take to tell the server of its end. One that reads nothing hears none over TLS.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A connection of hyper's.
 pub(super) struct ByHyper {
@@ -118,8 +122,12 @@ impl Drop for ByHyper {
     /// Its end is told to the server, too (RFC 8446, Section 6.1).
     fn drop(&mut self) {
         // Without a runtime the gateway is about to end.
-        if Handle::try_current().is_ok() {
-            self.detach();
+        if Handle::try_current().is_err() {
+            return;
+        }
+        if let Some(connection) = self.connection.take() {
+            // It keeps its seat until then.
+            tokio::spawn(tokio::time::timeout(FAREWELL, connection));
         }
     }
 }

@@ -63,7 +63,12 @@ pub(super) struct Three {
 }
 
 impl Three {
-    pub(super) async fn new(connection: Connection, address: SocketAddr) -> io::Result<Self> {
+    /// `open` is kept until the connection has ended.
+    pub(super) async fn new(
+        connection: Connection,
+        address: SocketAddr,
+        open: Arc<()>,
+    ) -> io::Result<Self> {
         let transport = quicket_h3::Connection::client(connection.clone(), MAX_ANSWER_HEADERS);
         let transport = transport.with_websocket();
         let acceptance = transport.acceptance();
@@ -90,6 +95,7 @@ impl Three {
                 log::debug!("a connection of HTTP/3 to an origin has ended: {error}");
             }
             driven.close(Code::H3_NO_ERROR.value(), b"");
+            drop(open);
         });
         Ok(Self {
             sender,

@@ -259,7 +259,9 @@ mod tests {
         let connecting = endpoint.connect(listener.local_addr(), "localhost", &client);
         // It never answers.
         let (client, _server) = tokio::join!(connecting, listener.accept());
-        let three = Arc::new(Three::new(client.unwrap(), listener.local_addr()).await.unwrap());
+        let three = Arc::new(
+            Three::new(client.unwrap(), listener.local_addr(), Arc::default()).await.unwrap(),
+        );
         let waiting = Arc::new(Semaphore::new(1));
         let mut place = Some(Arc::clone(&waiting).try_acquire_owned().unwrap());
         let request = Request::get("https://localhost/").body(Body::default()).unwrap();

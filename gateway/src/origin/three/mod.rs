@@ -52,6 +52,8 @@ pub(super) struct Pool {
     dialing: tokio::sync::Mutex<()>,
     /// Places for requests that wait for a stream.
     waiting: Arc<Semaphore>,
+    /// As often there as there are connections, and once more.
+    open: Arc<()>,
 }
 
 #[derive(Default)]
@@ -81,11 +83,16 @@ impl Pool {
     pub(super) fn new(dialer: Dialer) -> Arc<Self> {
         let dialing = tokio::sync::Mutex::new(());
         let waiting = Arc::new(Semaphore::new(MAX_WAITING));
-        Arc::new(Self { dialer, kept: Mutex::default(), dialing, waiting })
+        Arc::new(Self { dialer, kept: Mutex::default(), dialing, waiting, open: Arc::default() })
     }
 
     pub(super) const fn dialer(&self) -> &Dialer {
         &self.dialer
+    }
+
+    /// How many connections there are.
+    pub(super) fn open(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -208,7 +215,7 @@ impl Pool {
             return Ok(chosen);
         }
         let (connection, address) = self.dialer.dial_quic().await?;
-        let three = Arc::new(Three::new(connection, address).await?);
+        let three = Arc::new(Three::new(connection, address, Arc::clone(&self.open)).await?);
         let share = Share::new(&three);
         self.keep(three, wanted);
         Ok(Chosen { share, is_reused: false, may_wait: !wanted.is_upgrade })
