@@ -84,6 +84,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   listen = [\"[::]:443\"]            HTTP/3 over UDP; HTTP/2 and 1.1 over TCP
   watch = false                    read this file and those that it names again when they change
   redirect = []                    plain HTTP, which leads to the first of listen
+  resolver = []                    name servers for all names of this file, such as [\"127.0.0.1:53\"]; the
+                                   system's
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   secrets = \"FILE\"                 of a site (quicket switch secrets new): tickets of one gateway are taken by all
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
@@ -124,7 +126,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   connect_timeout_ms = 5000        and as long for a server to take one more request
   max_connections = 4096           to each server over HTTP/1.1 and HTTP/2, WebSockets included; then
                                    requests wait
-  resolve_ms = 30000               how long the addresses of a name count
+  resolve_ms = N                   the longest that the addresses of a name count; as DNS says, up to an hour,
+                                   and 30000 where it says nothing
   answer_timeout_ms = 60000        until an answer begins, once the request is there
   idle_timeout_ms = 60000          in the middle of an answer
   max_failures = 3                 in a row, after which a server is left out ...
@@ -148,6 +151,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   bytes_per_s = N                  of bodies, of all requests together, each way, from 16384; no limit
   requests = N                     under way, of all clients together; no limit
   requests_per_s = N               of all clients together; no limit
+  connections = N                  whose handshake asks for one of the names; no limit
+  handshakes_per_s = N             of those; no limit
   client_certificates = { ca = [\"FILE\"] }         clients show one of these authorities (PEM); and
                                    crl = [], lists of revoked ones, PEM or DER; required = true;
                                    headers = { certificate = \"client-cert\" }, and chain, fingerprint
@@ -178,6 +183,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   idle_timeout_ms = 300000         silence of a stream, or of a client's datagrams
   max_streams = 100                of a client, of each kind; as many as requests
   max_connections = 4096           to the origin; a client's datagrams over UDP are one
+  connections = N                  of clients, of all together; no limit
+  handshakes_per_s = N             of clients, of all together; no limit
   bytes_per_s = N                  of all clients together, each way, from 16384; no limit
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
   [[pass]]                         connections that are passed on without being ended here
