@@ -69,6 +69,7 @@ pub(in crate::bench) fn measure(program: &Path, milliseconds: u64) -> Result<Sai
             ports: 1,
             len: 64,
             is_v6: false,
+            is_beside: false,
             milliseconds,
         };
         let mut command = Command::new(program);

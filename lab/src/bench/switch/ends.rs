@@ -1,7 +1,7 @@
 //! The processes: the switch, and those with ports.
 
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const GBIT: f64 = 10.0;
 /// Positions of the card's rings.
 const CARD: u32 = 4096;
-/// What ports that share a core with the switch may send at once, in nanoseconds of the wire: the card has room for it, and does
+/// What whoever shares a core with the switch may send at once, in nanoseconds of the wire: the card has room for it, and does
 /// not run empty while the switch has the core.
 const TURN: u32 = 250_000;
 const UDP: u8 = 17;
@@ -206,7 +206,11 @@ fn within(assignment: &Assignment) -> Result<Word, Failure> {
         let theirs = Memory::open(memory.as_fd().try_clone_to_owned()?, layout)?;
         let (ours, bell) = Bell::pair()?;
         let number = forwarder.add(memory, ours);
-        let (address, port) = (Ipv4Addr::new(10, 0, 0, 1 + n as u8).into(), 4000 + n as u16);
+        let port = 4000 + n as u16;
+        let address: IpAddr = match assignment.is_v6 {
+            true => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + n as u16).into(),
+            false => Ipv4Addr::new(10, 0, 0, 1 + n as u8).into(),
+        };
         let registered = forwarder.register(number, Tuple { address, protocol: UDP, port });
         registered.map_err(|refusal| format!("a tuple was refused: {refusal:?}"))?;
         addresses.push((address, port).into());
@@ -290,8 +294,7 @@ fn receive(assignment: &Assignment, is_card: bool) -> Result<Word, Failure> {
             let most = bucket.as_mut().map_or(u32::MAX, |bucket| bucket.take(CARD));
             port.receive(most, |frame| sink.read(frame))?;
         }
-        if !is_card {
-            // The switch has this core, too.
+        if assignment.is_beside {
             std::thread::yield_now();
         }
         if let Some(word) = clock.look(sinks.iter())? {
@@ -320,14 +323,13 @@ fn send(
     };
     let generators = (0..assignment.ports).map(generator).collect::<Result<Vec<_>, _>>();
     let mut generators: Vec<Generator> = generators?;
-    let burst = if is_card { 10_000 } else { TURN };
+    let burst = if assignment.is_beside { TURN } else { 10_000 };
     let mut bucket = Bucket::new(GBIT, assignment.len).with_burst(burst);
     let count = ports.len();
     for flow in (0..generators.len()).cycle() {
         let n = bucket.take(BATCH);
         write(&mut ports[flow % count], &mut generators[flow], n)?;
-        if !is_card && n < BATCH {
-            // The switch has this core, too.
+        if assignment.is_beside && n < BATCH {
             std::thread::yield_now();
         }
     }

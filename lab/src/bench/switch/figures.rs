@@ -14,6 +14,13 @@ pub(in crate::bench) const FIGURES: &[Figure] = &[
         value: |measurement| frames(measurement, Way::Within),
     },
     Figure {
+        name: "within a process, IPv6",
+        unit: "Mpps",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| frames(measurement, Way::WithinV6),
+    },
+    Figure {
         name: "between two processes",
         unit: "Mpps",
         better: Better::Higher,
@@ -35,11 +42,39 @@ pub(in crate::bench) const FIGURES: &[Figure] = &[
         value: |measurement| frames(measurement, Way::ToCard),
     },
     Figure {
+        name: "to the card, IPv6",
+        unit: "Mpps",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| frames(measurement, Way::ToCardV6),
+    },
+    Figure {
+        name: "to the card, two cores",
+        unit: "Mpps",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| frames(measurement, Way::ToCardApart),
+    },
+    Figure {
         name: "from the card",
         unit: "Mpps",
         better: Better::Higher,
         digits: 2,
         value: |measurement| frames(measurement, Way::FromCard),
+    },
+    Figure {
+        name: "from the card, IPv6",
+        unit: "Mpps",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| frames(measurement, Way::FromCardV6),
+    },
+    Figure {
+        name: "from the card, two cores",
+        unit: "Mpps",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| frames(measurement, Way::FromCardApart),
     },
     Figure {
         name: "lost",
@@ -79,6 +114,16 @@ mod tests {
             link: Link::default(),
         };
         let values: Vec<_> = FIGURES.iter().map(|figure| figure.of(&measurement)).collect();
-        assert_eq!(values, [Some(30.0), None, None, Some(30.0), None, Some(25.0)]);
+        let told = |name| {
+            FIGURES
+                .iter()
+                .zip(&values)
+                .find(|(figure, _)| figure.name == name)
+                .and_then(|(_, value)| *value)
+        };
+        assert_eq!(told("within a process"), Some(30.0));
+        assert_eq!(told("to the card"), Some(30.0));
+        assert_eq!(told("lost"), Some(25.0));
+        assert_eq!(values.iter().flatten().count(), 3, "nothing else was measured");
     }
 }

@@ -1,8 +1,8 @@
 //! Frames through the switch for packets.
 //!
-//! Within a process, between two processes with a core each, and between ports that share a core with the switch and
-//! the *card*: a port on the other core that moves no more than a wire of 10 Gbit/s would carry, so that its rate is a
-//! ceiling. These are rates of a switch in shared memory, and not of a network card.
+//! Within a process, between two processes with a core each, and between ports and the *card*: a port on another core
+//! that moves no more than a wire of 10 Gbit/s would carry, so that its rate is a ceiling. The switch shares a core with
+//! the ports, or with the card. These are rates of a switch in shared memory, and not of a network card.
 
 pub(super) mod devices;
 mod ends;
@@ -76,6 +76,8 @@ struct Assignment {
     /// Octets of a frame.
     len: usize,
     is_v6: bool,
+    /// The switch has this core, too.
+    is_beside: bool,
     milliseconds: u64,
 }
 
@@ -131,6 +133,12 @@ pub(super) fn measure(driver: &Driver<'_>, point: &Point) -> Result<Said, Failur
     }))
 }
 
+/// The ports' where they share one, and else the other.
+const fn core_of_the_switch(way: Way) -> usize {
+    let [first, second] = CORES;
+    if matches!(way, Way::ToCardApart | Way::FromCardApart) { second } else { first }
+}
+
 /// A measurement under way.
 struct Run<'a> {
     program: &'a Path,
@@ -143,13 +151,16 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn start(&self, core: usize, role: Role, is_v6: bool) -> Result<Process, Failure> {
+    fn start(&self, way: Way, core: usize, role: Role) -> Result<Process, Failure> {
         let name = format!("{} of the switch for packets", role.name());
         let &Self { ports, len, milliseconds, .. } = self;
+        let is_v6 = way.is_v6();
         // The shortest frames of IPv6 have no room for a number and its check.
         let len = if is_v6 { len.max(shortest((Ipv6Addr::LOCALHOST, 0).into())) } else { len };
         let path = self.path.to_owned();
-        let assignment = Assignment { core, role, path, ports, len, is_v6, milliseconds };
+        let is_beside = core == core_of_the_switch(way);
+        let assignment =
+            Assignment { core, role, path, ports, len, is_v6, is_beside, milliseconds };
         let mut command = Command::new(self.program);
         command.args([HIDDEN_BENCH, END, &serde_json::to_string(&assignment)?]);
         Ok(Process::start(name, &mut command)?)
@@ -157,28 +168,29 @@ impl Run<'_> {
 
     fn measure(&self, way: Way) -> Result<Switched, Failure> {
         let [first, second] = CORES;
-        if way == Way::Within {
-            return self.result(way, &mut self.start(first, Role::Within, false)?);
+        if matches!(way, Way::Within | Way::WithinV6) {
+            return self.result(way, &mut self.start(way, first, Role::Within)?);
         }
-        let mut daemon = self.start(first, Role::Daemon { user: self.user }, false)?;
+        let mut daemon =
+            self.start(way, core_of_the_switch(way), Role::Daemon { user: self.user })?;
         match daemon.next(Instant::now() + START)? {
             Some(Word::Ready) => {}
             other => return Err(daemon.error(format!("is not ready: {other:?}")).into()),
         }
-        let (to_card, from_card) = (way == Way::ToCard, way == Way::FromCard);
-        if !to_card && !from_card {
-            let mut ports = self.start(second, Role::Ring, way == Way::BetweenV6)?;
-            return self.result(way, &mut ports);
-        }
+        let to_card = match way {
+            Way::ToCard | Way::ToCardV6 | Way::ToCardApart => true,
+            Way::FromCard | Way::FromCardV6 | Way::FromCardApart => false,
+            _ => return self.result(way, &mut self.start(way, second, Role::Ring)?),
+        };
         let core = |is_card| if is_card { second } else { first };
         let role = Role::Receiver { is_card: to_card };
-        let mut receiver = self.start(core(to_card), role, false)?;
+        let mut receiver = self.start(way, core(to_card), role)?;
         let others = match receiver.next(Instant::now() + START)? {
             Some(Word::Opened { addresses }) => addresses,
             other => return Err(receiver.error(format!("has no ports: {other:?}")).into()),
         };
-        let role = Role::Sender { is_card: from_card, others };
-        let sender = self.start(core(from_card), role, false)?;
+        let role = Role::Sender { is_card: !to_card, others };
+        let sender = self.start(way, core(!to_card), role)?;
         let result = self.result(way, &mut receiver);
         drop(sender);
         result

@@ -334,6 +334,9 @@ pub struct Switched {
 pub enum Way {
     /// Ports and switch are one thread.
     Within,
+    /// The same with IPv6.
+    #[serde(rename = "within_v6")]
+    WithinV6,
     /// Ports are a process on one core, the switch is one on another.
     Between,
     /// The same with IPv6.
@@ -341,8 +344,18 @@ pub enum Way {
     BetweenV6,
     /// From ports on the switch's core to a port that takes what a wire of 10 Gbit/s would carry.
     ToCard,
+    /// The same with IPv6.
+    #[serde(rename = "to_card_v6")]
+    ToCardV6,
+    /// From ports on a core of theirs to such a port, which shares one with the switch.
+    ToCardApart,
     /// From such a port to ports on the switch's core.
     FromCard,
+    /// The same with IPv6.
+    #[serde(rename = "from_card_v6")]
+    FromCardV6,
+    /// From such a port, which shares a core with the switch, to ports on one of theirs.
+    FromCardApart,
     /// Out by a bare socket of AF_XDP.
     OutBare,
     /// Out from a port, by the switch and a device (AF_XDP).
@@ -364,8 +377,18 @@ pub enum Way {
 
 impl Way {
     /// Those in memory.
-    pub const ALL: [Self; 5] =
-        [Self::Within, Self::Between, Self::BetweenV6, Self::ToCard, Self::FromCard];
+    pub const ALL: [Self; 10] = [
+        Self::Within,
+        Self::WithinV6,
+        Self::Between,
+        Self::BetweenV6,
+        Self::ToCard,
+        Self::ToCardV6,
+        Self::ToCardApart,
+        Self::FromCard,
+        Self::FromCardV6,
+        Self::FromCardApart,
+    ];
     /// Those over devices.
     pub const DEVICES: [Self; 7] = [
         Self::OutBare,
@@ -376,6 +399,12 @@ impl Way {
         Self::Program1000,
         Self::Program100000,
     ];
+
+    /// Whether frames are of IPv6.
+    #[must_use]
+    pub const fn is_v6(self) -> bool {
+        matches!(self, Self::WithinV6 | Self::BetweenV6 | Self::ToCardV6 | Self::FromCardV6)
+    }
 }
 
 /// Bytes of a download without end, as they came.
