@@ -113,6 +113,7 @@ fn report(device: &Attached) -> Value {
         .iter()
         .map(|reason| (reason.name().to_owned(), counters.dropped(*reason).into()))
         .collect();
+    let changed = [off(device), on(device)].concat();
     json!({
         "device": device.name,
         "index": device.index,
@@ -120,7 +121,7 @@ fn report(device: &Attached) -> Value {
         "zero_copy": device.is_zero_copy,
         "queues": device.queues,
         "mtu": device.mtu,
-        "changed": [off(device), on(device)].concat(),
+        "changed": changed,
         "sent": counters.sent,
         "received": counters.received,
         "dropped": dropped,
