@@ -10,13 +10,14 @@ use tokio::time::{sleep, timeout};
 use super::super::empty;
 use super::super::place::Place;
 use super::*;
+use crate::resolve::Resolve;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn pool(scheme: &str) -> (Arc<Pool>, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = Place::parse(&format!("{scheme}://{}", listener.local_addr().unwrap())).unwrap();
-    (Pool::new(Dialer::new(&place, None, PATIENCE, PATIENCE), 1), listener)
+    (Pool::new(Dialer::new(&place, None, PATIENCE, &Resolve::default()), 1), listener)
 }
 
 async fn ask(pool: &Arc<Pool>, wanted: Wanted) -> Result<Response<Body>, Failed> {
