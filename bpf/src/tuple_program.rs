@@ -55,7 +55,11 @@ const DESTINATION: i32 = 60;
 
 /// Writes the program. R7 is where the header of Ethernet would be without tags, R8 the end of the frame, R9 where
 /// the next header is, and R6 how many octets of the packet there are from there on.
-pub(crate) fn write(mac: [u8; 6], maps: &Maps<'_>) -> Option<Vec<Instruction>> {
+pub(crate) fn write(
+    mac: [u8; 6],
+    is_of_loopback: bool,
+    maps: &Maps<'_>,
+) -> Option<Vec<Instruction>> {
     let mut program = Assembler::default();
     let [pass, v4, v6, transport] = std::array::from_fn(|_| program.label());
     program.load(Size::Word, R7, R1, DATA);
@@ -64,9 +68,15 @@ pub(crate) fn write(mac: [u8; 6], maps: &Maps<'_>) -> Option<Vec<Instruction>> {
     program.store(Size::Double, R10, NUMBER, R2);
     write_ethernet(&mut program, mac, [v4, v6], pass);
     program.place(v4);
+    if !is_of_loopback {
+        write_not_loopback_v4(&mut program, pass);
+    }
     write_v4(&mut program, pass);
     program.jump(transport);
     program.place(v6);
+    if !is_of_loopback {
+        write_not_loopback_v6(&mut program, pass);
+    }
     write_v6(&mut program, transport, pass);
     program.place(transport);
     write_transport(&mut program, pass);
@@ -145,6 +155,19 @@ fn write_address(program: &mut Assembler, at: i16, to: i16, words: i16) {
     }
 }
 
+/// Leaves alone what goes to 127.0.0.0/8: the system drops it (RFC 1122, Section 3.2.1.3).
+fn write_not_loopback_v4(program: &mut Assembler, pass: Label) {
+    write_room(program, R7, IP + 20, pass);
+    program.load(Size::Octet, R1, R7, IP + 16);
+    program.jump_if(R1, Condition::Equal, 127, pass);
+}
+
+/// Leaves alone what goes to `::1`: the system drops it (RFC 4291, Section 2.5.3).
+fn write_not_loopback_v6(program: &mut Assembler, pass: Label) {
+    write_room(program, R7, IP + 40, pass);
+    write_not(program, 24, &[0, 0, 0, 1], pass);
+}
+
 fn write_v4(program: &mut Assembler, pass: Label) {
     write_room(program, R7, IP + 20, pass);
     // No options.
@@ -209,8 +232,13 @@ fn write_v6(program: &mut Assembler, transport: Label, pass: Label) {
 
 /// Leaves alone an address of IPv4 in the form of IPv6: it would be that of IPv4 in the table.
 fn write_not_mapped(program: &mut Assembler, at: i16, pass: Label) {
+    write_not(program, at, &[0, 0, 0xffff], pass);
+}
+
+/// Leaves alone a packet whose address at `at` begins with these words.
+fn write_not(program: &mut Assembler, at: i16, words: &[u32], pass: Label) {
     let other = program.label();
-    for (word, value) in [0, 0, 0xffff_u32].into_iter().enumerate() {
+    for (word, value) in words.iter().enumerate() {
         program.load(Size::Word, R1, R7, IP + at + 4 * word as i16);
         let value = u32::from_ne_bytes(value.to_be_bytes());
         program.jump_if_word(R1, Condition::NotEqual, value, other);

@@ -74,6 +74,7 @@ impl Tuples {
 #[derive(Debug)]
 pub struct TupleProgram {
     sockets: Table<4, 4>,
+    is_of_loopback: bool,
     /// A program keeps its maps, but another one for the same sockets is made of this one.
     tuples: Arc<Tuples>,
     program: XdpProgram,
@@ -86,9 +87,22 @@ impl TupleProgram {
     /// # Errors
     /// When the kernel does not take it.
     pub fn new(mac: [u8; 6], tuples: &Arc<Tuples>) -> Result<Self, LoadError> {
+        Self::make(mac, false, tuples)
+    }
+
+    /// The same for the loopback device, whose address is zeros. Only there do frames to 127.0.0.0/8 and `::1` come to
+    /// sockets: from elsewhere they are the system's, which drops them.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn of_loopback(tuples: &Arc<Tuples>) -> Result<Self, LoadError> {
+        Self::make([0; 6], true, tuples)
+    }
+
+    fn make(mac: [u8; 6], is_of_loopback: bool, tuples: &Arc<Tuples>) -> Result<Self, LoadError> {
         let sockets = Table::new(Map::XdpSockets, MAX_QUEUES)?;
-        let program = load(mac, tuples, &sockets)?;
-        Ok(Self { sockets, tuples: Arc::clone(tuples), program })
+        let program = load(mac, is_of_loopback, tuples, &sockets)?;
+        Ok(Self { sockets, is_of_loopback, tuples: Arc::clone(tuples), program })
     }
 
     /// Has the frames of a queue go to an AF_XDP socket, in place of the system. The kernel drops them unless the socket
@@ -106,7 +120,7 @@ impl TupleProgram {
     /// # Errors
     /// When the kernel does not take it; this one is as it was.
     pub fn readdress(&mut self, mac: [u8; 6]) -> Result<(), LoadError> {
-        self.program = load(mac, &self.tuples, &self.sockets)?;
+        self.program = load(mac, self.is_of_loopback, &self.tuples, &self.sockets)?;
         Ok(())
     }
 
@@ -117,9 +131,14 @@ impl TupleProgram {
     }
 }
 
-fn load(mac: [u8; 6], tuples: &Tuples, sockets: &Table<4, 4>) -> Result<XdpProgram, LoadError> {
+fn load(
+    mac: [u8; 6],
+    is_of_loopback: bool,
+    tuples: &Tuples,
+    sockets: &Table<4, 4>,
+) -> Result<XdpProgram, LoadError> {
     let maps = Maps { tuples: tuples.0.as_fd(), sockets: sockets.as_fd() };
-    let program =
-        tuple_program::write(mac, &maps).ok_or(LoadError::Program(ProgramError::TooLong))?;
+    let program = tuple_program::write(mac, is_of_loopback, &maps)
+        .ok_or(LoadError::Program(ProgramError::TooLong))?;
     Ok(XdpProgram::load_as(*b"quicket_packets\0", &program)?)
 }

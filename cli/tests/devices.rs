@@ -127,11 +127,10 @@ fn a_device_is_attached_shown_and_detached() {
     let shown = String::from_utf8(shown.assert_code(0).stdout.clone()).unwrap();
     assert!(shown.contains("veth0: native mode") && shown.contains("rx-vlan-offload"), "{shown}");
     let shown = place.run(&["switch", "detach", DEVICE]).stdout;
-    assert!(String::from_utf8(shown).unwrap().contains("on again: rx-vlan-offload"));
+    assert!(String::from_utf8(shown).unwrap().contains("as before: rx-vlan-offload"));
     for (words, why) in [
         (["switch", "detach", DEVICE], "not attached; quicket switch devices shows which are"),
         (["switch", "attach", "nothing"], "no such device in the network namespace of the switch"),
-        (["switch", "attach", "lo"], "not of type Ethernet"),
         (["switch", "attach", "a/b"], "no name of a network device"),
     ] {
         let told = place.fails(&words);
@@ -227,4 +226,36 @@ fn a_client_by_a_port_hears_that_nobody_listens() {
     assert!(outcome.stderr.contains("refused"), "{}", outcome.stderr);
     // Without that it waits for the handshake, for ten seconds or more.
     assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
+}
+
+/// By the loopback device, with a server that knows nothing of it: what attaching has changed is shown, and is as it was.
+#[test]
+fn curl_of_this_host_fetches_from_an_unmodified_server_on_a_stack() {
+    let Some(place) = Place::new() else { return };
+    let _switch = started(place.quicket(&["switch", "packets"]));
+    let changed = serde_json::json!(["gso_max_segs", "accept_local", "route_localnet"]);
+    let attached = place.report(&["switch", "attach", "lo"]);
+    assert_eq!((&attached["changed"], &attached["mode"]), (&changed, &"generic".into()));
+    std::fs::write(place.folder.path().join("hello"), "hello\n").unwrap();
+    let near = VethPair::address(End::Left);
+    for (address, port) in [("127.0.0.1".to_owned(), "8001"), (near.to_string(), "8002")] {
+        let switch = place.switch();
+        let words = ["run", "--tcp-by", switch.to_str().unwrap(), "--", "python3", "-u", "-m"];
+        let words = [&words[..], &["http.server", port, "--bind", &address]].concat();
+        let mut command = place.command(env!("CARGO_BIN_EXE_quicket"), &words);
+        command.env("HOME", place.folder.path()).current_dir(place.folder.path());
+        let (_server, line) = Process::start(&mut command);
+        assert!(line.starts_with("Serving HTTP"), "{line}");
+        let url = format!("http://{address}:{port}/hello");
+        let curl = place.command("curl", &["-sS", "--fail", "--max-time", "30", &url]).output();
+        let curl = curl.unwrap();
+        assert_eq!(String::from_utf8_lossy(&curl.stdout), "hello\n", "{curl:?}");
+        // The system has a socket there that does not listen: without the device curl is refused.
+        place.report(&["switch", "detach", "lo"]);
+        let curl = place.command("curl", &["-sS", "--max-time", "30", &url]).output().unwrap();
+        assert!(!curl.status.success(), "{curl:?}");
+        place.report(&["switch", "attach", "lo"]);
+    }
+    let detached = place.report(&["switch", "detach", "lo"]);
+    assert_eq!(detached["restored"], changed);
 }

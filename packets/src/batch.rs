@@ -6,7 +6,7 @@
 use quicket_ring::MAX_SLOT;
 
 use crate::counters::{Counters, Reason};
-use crate::device::Outside;
+use crate::device::Entrance;
 use crate::frame::Ends;
 use crate::registry::{NOBODY, Owner, Registry};
 use crate::tuple::Key;
@@ -29,8 +29,8 @@ pub(crate) struct Rule<'a> {
     pub(crate) sender: Option<Owner>,
     /// Whether frames whose destination nobody has are kept, to leave by a device.
     pub(crate) may_leave: bool,
-    /// Of frames from outside: who does not come from there.
-    pub(crate) outside: Option<&'a Outside>,
+    /// Of frames from outside: by what they come, which says who does not come by that.
+    pub(crate) entrance: Option<Entrance<'a>>,
 }
 
 /// The ends of a frame that is none.
@@ -164,7 +164,7 @@ impl Rule<'_> {
             return Err(Reason::Source);
         }
         let (source, destination) = (ends.source.address, ends.destination.address);
-        if self.outside.is_some_and(|outside| !outside.may_come(source, destination)) {
+        if self.entrance.is_some_and(|entrance| !entrance.may_come(source, destination)) {
             return Err(Reason::Source);
         }
         match registry.receiver(&ends) {
@@ -265,7 +265,7 @@ mod tests {
             all.map(|(n, frame)| (n % 9, frame.clone())).collect()
         };
         for may_leave in [true, false] {
-            let rule = Rule { sender: Some(OURS), may_leave, outside: None };
+            let rule = Rule { sender: Some(OURS), may_leave, entrance: None };
             let (kept, counters) = sort(&frames, rule);
             let expected = if may_leave { of(&[0, 1, 3, 5, 6]) } else { of(&[0, 1, 6]) };
             let owner = |kind| match kind {
@@ -282,7 +282,7 @@ mod tests {
         }
         // From outside: nobody's sources, to tuples.
         let (kept, counters) =
-            sort(&frames, Rule { sender: None, may_leave: false, outside: None });
+            sort(&frames, Rule { sender: None, may_leave: false, entrance: None });
         let expected: Vec<_> = of(&[7]).into_iter().map(|(_, frame)| (Some(OURS), frame)).collect();
         assert!(kept == expected);
         let reasons = [Reason::Source, Reason::Descriptor, Reason::Destination];

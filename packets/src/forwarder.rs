@@ -440,7 +440,7 @@ impl Forwarder {
                 memory.load(slot, len.into(), to).map(|_| ()).ok_or(Reason::Descriptor)
             });
             let may_leave = self.network.len() > 0;
-            let rule = Rule { sender: Some(*owner), may_leave, outside: None };
+            let rule = Rule { sender: Some(*owner), may_leave, entrance: None };
             self.batch.check(rule, &self.registry, counters, |frame| frame::check(frame));
             sent += self.deliver(Sender::Port(number));
         }

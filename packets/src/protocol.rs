@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use quicket_ring::{Layout, Way};
 
 use crate::counters::{Counters, REASONS};
-use crate::device::{Attached, Mode, Offloads};
+use crate::device::{Attached, Loopback, Mode, Offloads};
 use crate::tuple::Tuple;
 
 /// The version that both have to speak.
@@ -242,11 +242,14 @@ fn decode_tuple(bytes: &[u8]) -> Option<Tuple> {
 
 /// Index, queues, MTU; flags; counters; the name.
 fn encode_attached(attached: &Attached) -> Vec<u8> {
-    let Attached { name, index, is_native, is_zero_copy, queues, mtu, changed, counters } =
-        attached;
+    let Attached { name, index, queues, mtu, changed, loopback, counters, .. } = attached;
     let mut bytes = vec![ATTACHED];
     [index, queues, mtu].iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
-    let flags = [*is_native, *is_zero_copy, changed.vlan, changed.large_receive];
+    let Loopback { segments, accept_local, route_localnet } = *loopback;
+    let [is_native, is_zero_copy] = [attached.is_native, attached.is_zero_copy];
+    let [vlan, large_receive] = [changed.vlan, changed.large_receive];
+    let flags =
+        [is_native, is_zero_copy, vlan, large_receive, segments, accept_local, route_localnet];
     bytes.extend(flags.map(u8::from));
     counters.to_numbers().iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
     bytes.extend(name.as_bytes());
@@ -256,8 +259,9 @@ fn encode_attached(attached: &Attached) -> Vec<u8> {
 fn decode_attached(bytes: &[u8]) -> Option<Attached> {
     let (fields, rest) = bytes.split_first_chunk::<12>()?;
     let [index, queues, mtu] = numbers(fields)?.map(u32::from_ne_bytes);
-    let (flags, rest) = rest.split_first_chunk::<4>()?;
-    let [is_native, is_zero_copy, vlan, large_receive] = flags.map(|flag| flag != 0);
+    let (flags, rest) = rest.split_first_chunk::<7>()?;
+    let [is_native, is_zero_copy, vlan, large_receive, segments, accept_local, route_localnet] =
+        flags.map(|flag| flag != 0);
     let (counted, name) = rest.split_at_checked(COUNTERS * 8)?;
     Some(Attached {
         name: String::from_utf8_lossy(name).into_owned(),
@@ -267,6 +271,7 @@ fn decode_attached(bytes: &[u8]) -> Option<Attached> {
         queues,
         mtu,
         changed: Offloads { vlan, large_receive },
+        loopback: Loopback { segments, accept_local, route_localnet },
         counters: Counters::from_numbers(numbers(counted)?.map(u64::from_ne_bytes)),
     })
 }
@@ -315,6 +320,7 @@ mod tests {
             queues: 2,
             mtu: 1500,
             changed: Offloads { vlan: true, large_receive: false },
+            loopback: Loopback { segments: true, accept_local: false, route_localnet: true },
             counters,
         };
         let answers =

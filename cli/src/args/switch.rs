@@ -177,11 +177,15 @@ Examples:
     /// go to the system, too. The switch needs CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON, and this command its
     /// user or root (docs/packets.md).
     ///
+    /// Programs of this host reach ports by lo, whichever device has the address: attach that for them. Its mode is generic, and
+    /// what is set on it meanwhile is shown (gso_max_segs, accept_local, route_localnet).
+    ///
     /// Between two switches with a veth, attach it in mode native at both ends: a device in mode generic loses long segments of TCP
     /// that the other end leaves to the device to cut (docs/tcp.md).
     #[command(after_help = "\
 Examples:
   quicket switch attach eth0
+  quicket switch attach lo
   quicket switch attach eth0 --mode native --name /run/stacks/packets
   quicket switch attach eth0 -j | jq .queues")]
     Attach(SwitchAttach),

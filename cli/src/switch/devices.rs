@@ -5,7 +5,7 @@ use std::io;
 
 use quicket_packets::REASONS;
 use quicket_packets::control::Control;
-use quicket_packets::device::{Attached, Mode, Offloads};
+use quicket_packets::device::{Attached, Loopback, Mode, Offloads};
 use quicket_switch::rendezvous;
 use serde_json::{Map, Value, json};
 
@@ -45,16 +45,16 @@ pub(super) fn detach(args: &SwitchDetach) -> Result<(), Failure> {
         refused(&error, advice)
     })?;
     let device = devices.into_iter().find(|device| device.name == args.device);
-    let restored = names(device.map(|device| device.changed).unwrap_or_default());
+    let restored = device.map(|device| [off(&device), on(&device)].concat()).unwrap_or_default();
     if args.json {
         return crate::print(&json!({ "device": args.device, "restored": restored }).to_string());
     }
-    let on = if restored.is_empty() {
+    let again = if restored.is_empty() {
         String::new()
     } else {
-        format!("; on again: {}", restored.join(", "))
+        format!("; as before: {}", restored.join(", "))
     };
-    crate::print(&format!("{} is detached{on}", printable(&args.device)))
+    crate::print(&format!("{} is detached{again}", printable(&args.device)))
 }
 
 /// Shows the devices that are attached.
@@ -82,10 +82,23 @@ fn refused(error: &io::Error, advice: &str) -> Failure {
     Failure::new(Kind::Environment, format!("{}{advice}", printable(&error.to_string())))
 }
 
-/// Offloads, as ethtool names them.
-fn names(offloads: Offloads) -> Vec<&'static str> {
-    let all =
-        [(offloads.vlan, "rx-vlan-offload"), (offloads.large_receive, "large-receive-offload")];
+/// What is switched off, as ethtool and ip link name it.
+fn off(device: &Attached) -> Vec<&'static str> {
+    let Offloads { vlan, large_receive } = device.changed;
+    named([
+        (vlan, "rx-vlan-offload"),
+        (large_receive, "large-receive-offload"),
+        (device.loopback.segments, "gso_max_segs"),
+    ])
+}
+
+/// What is switched on, as sysctl names it.
+fn on(device: &Attached) -> Vec<&'static str> {
+    let Loopback { accept_local, route_localnet, .. } = device.loopback;
+    named([(accept_local, "accept_local"), (route_localnet, "route_localnet")])
+}
+
+fn named<const N: usize>(all: [(bool, &'static str); N]) -> Vec<&'static str> {
     all.into_iter().filter_map(|(is_there, name)| is_there.then_some(name)).collect()
 }
 
@@ -107,7 +120,7 @@ fn report(device: &Attached) -> Value {
         "zero_copy": device.is_zero_copy,
         "queues": device.queues,
         "mtu": device.mtu,
-        "changed": names(device.changed),
+        "changed": ([off(device), on(device)].concat()),
         "sent": counters.sent,
         "received": counters.received,
         "dropped": dropped,
@@ -119,12 +132,16 @@ fn text(device: &Attached) -> String {
     let memory =
         if device.is_zero_copy { "without copies (zero copy)" } else { "copied by the kernel" };
     let where_ = if device.is_native { "in the driver" } else { "behind the driver" };
-    let changed = names(device.changed);
-    let changed = if changed.is_empty() {
-        "nothing is switched off".to_owned()
-    } else {
-        format!("switched off until it is detached: {}", changed.join(", "))
-    };
+    let mut changed = Vec::new();
+    for (words, names) in [("off", off(device)), ("on", on(device))] {
+        if !names.is_empty() {
+            changed.push(format!("switched {words} until it is detached: {}", names.join(", ")));
+        }
+    }
+    if changed.is_empty() {
+        changed.push("nothing is switched off".to_owned());
+    }
+    let changed = changed.join("\n  ");
     let mut out = format!(
         "{}: {} mode ({where_}), frames {memory}, queues {}, MTU {}\n  {changed}\n  frames: {} in, {} out",
         printable(&device.name),
@@ -157,6 +174,7 @@ mod tests {
             queues: 4,
             mtu: 1500,
             changed: Offloads { vlan: true, large_receive: true },
+            loopback: Loopback::default(),
             counters: Default::default(),
         };
         let shown = text(&device);
@@ -175,5 +193,10 @@ mod tests {
         (device.changed, device.is_native) = (Offloads::default(), false);
         assert!(text(&device).contains("generic mode (behind the driver)"));
         assert!(text(&device).contains("nothing is switched off"));
+        device.loopback = Loopback { segments: true, accept_local: true, route_localnet: false };
+        let shown = text(&device);
+        assert!(shown.contains("off until it is detached: gso_max_segs\n"), "{shown}");
+        assert!(shown.contains("on until it is detached: accept_local\n"), "{shown}");
+        assert_eq!(report(&device)["changed"], json!(["gso_max_segs", "accept_local"]));
     }
 }

@@ -10,6 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::altered::{Altered, Loopback};
 use super::netlink::{Link, Netlink};
 use super::offloads::{self, Offloads};
 use super::sockets::{bind, refuse_more};
@@ -25,6 +26,9 @@ const FLUSHES: u32 = 4;
 const ETHERNET: u16 = 1;
 /// Octets of the header of Ethernet with all tags.
 const MAX_HEADER: u32 = (ETHERNET_LEN + 4 * MAX_TAGS) as u32;
+
+/// The longest packet.
+const MAX_PACKET: u32 = MAX_FRAME - MAX_HEADER;
 
 /// Where the program of a device meets frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,10 +55,12 @@ pub struct Attached {
     pub is_zero_copy: bool,
     /// Queues, each of which has a socket.
     pub queues: u32,
-    /// The longest packet in octets.
+    /// The longest packet in octets. Of `lo`, what the switch takes and sends by it.
     pub mtu: u32,
     /// What attaching has switched off, and detaching switches on again.
     pub changed: Offloads,
+    /// What attaching has set on `lo`, and detaching sets back.
+    pub loopback: Loopback,
     /// What became of frames: `sent` are those of ports that left by the device, `received` those that came by
     /// it and were delivered. Of dropped ones, [`Reason::Full`] counts those that were to leave; what was for
     /// a port without room is counted there.
@@ -78,7 +84,7 @@ pub(crate) struct Device {
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
     next_errors: usize,
     is_native: bool,
-    changed: Offloads,
+    altered: Altered,
     pub(super) counters: Counters,
 }
 
@@ -150,7 +156,8 @@ impl Device {
         let failed = |what: &str, error: io::Error| {
             io::Error::new(error.kind(), format!("cannot attach {name}: {what}{error}"))
         };
-        let link = Netlink::open()?.link(name).map_err(|error| {
+        let mut tables = Netlink::open()?;
+        let link = tables.link(name).map(bounded).map_err(|error| {
             match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::NODEV) => io::Error::new(
                     io::ErrorKind::NotFound,
@@ -163,17 +170,13 @@ impl Device {
             }
         })?;
         check(&link)?;
-        let before = Offloads::of(name)?;
-        // Tags stay in frames, where the program sees them.
-        let wanted = Offloads { vlan: false, ..before };
-        if wanted != before {
-            wanted.set(name).map_err(|error| {
-                failed("its offload of VLAN tags cannot be switched off: ", error)
-            })?;
-        }
         // Whatever comes now, the drop undoes this.
-        let undo = Undo { name, before };
-        let program = TupleProgram::new(link.mac, tuples).map_err(io::Error::other)?;
+        let mut altered = Altered::new(&link, &mut tables).map_err(|error| failed("", error))?;
+        let program = match link.is_loopback() {
+            true => TupleProgram::of_loopback(tuples),
+            false => TupleProgram::new(link.mac, tuples),
+        };
+        let program = program.map_err(io::Error::other)?;
         let (hook, is_native) = hook(&program, &link, mode).map_err(|error| {
             let advice = match error.kind() {
                 io::ErrorKind::ResourceBusy => "it has an XDP program of somebody else: ",
@@ -192,8 +195,7 @@ impl Device {
                 return Err(failed("no packet socket for errors of ICMP: ", error));
             }
         };
-        std::mem::forget(undo);
-        let changed = before.without(Offloads::of(name)?);
+        altered.look()?;
         let (hook, counters) = (Some(hook), Counters::default());
         // Whether frames are put together is found out when the device is taken in ([`Device::update`]).
         Ok(Self {
@@ -206,7 +208,7 @@ impl Device {
             errors,
             next_errors: 0,
             is_native,
-            changed,
+            altered,
             counters,
         })
     }
@@ -219,7 +221,8 @@ impl Device {
             is_zero_copy: self.queues.iter().all(|queue| queue.socket.is_zero_copy()),
             queues: self.queues.len() as u32,
             mtu: self.link.mtu,
-            changed: self.changed,
+            changed: self.altered.offloads(),
+            loopback: self.altered.loopback(),
             counters: self.counters,
         }
     }
@@ -271,7 +274,7 @@ impl Device {
 
     /// Whether senders at the other end leave checksums to a device that there is not.
     pub(super) const fn leaves_checksums(&self) -> bool {
-        self.link.virtual_kind.is_some()
+        self.link.virtual_kind.is_some() || self.link.is_loopback()
     }
 
     /// The device is so now.
@@ -286,7 +289,7 @@ impl Device {
                 hook.update(self.program.program())?;
             }
         }
-        self.link = link;
+        self.link = bounded(link);
         self.retrain()
     }
 
@@ -464,33 +467,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // First the program, so that all goes to the system; then its sockets; then what was changed.
+        // First the program, so that all goes to the system; then its sockets; then what was changed, as a field.
         self.hook = None;
         self.queues.clear();
-        restore(&self.link.name, self.changed);
-    }
-}
-
-/// Switches on again what was switched off, where it has not been since.
-fn restore(name: &str, changed: Offloads) {
-    if changed == Offloads::default() {
-        return;
-    }
-    let restored = Offloads::of(name).and_then(|now| now.with(changed).set(name));
-    if let Err(error) = restored {
-        log::warn!("the offloads of {name} are not as they were before: {error}");
-    }
-}
-
-/// Undoes the beginning of an attachment.
-struct Undo<'a> {
-    name: &'a str,
-    before: Offloads,
-}
-
-impl Drop for Undo<'_> {
-    fn drop(&mut self) {
-        restore(self.name, self.before);
     }
 }
 
@@ -506,19 +485,27 @@ fn packet_len(frame: &[u8]) -> usize {
     frame.len().saturating_sub(at + 2)
 }
 
+/// As the switch uses it: the MTU of the loopback device is that of all local programs, and stays as it is.
+fn bounded(mut link: Link) -> Link {
+    if link.is_loopback() {
+        link.mtu = link.mtu.min(MAX_PACKET);
+    }
+    link
+}
+
 /// Whether it is a device that frames can come by.
 fn check(link: &Link) -> io::Result<()> {
     let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     let name = &link.name;
-    if link.kind != ETHERNET {
+    if link.kind != ETHERNET && !link.is_loopback() {
         return refuse(format!(
             "{name} is not of type Ethernet: attach the device that its packets come by"
         ));
     }
-    let most = MAX_FRAME - MAX_HEADER;
-    if link.mtu > most {
+    if link.mtu > MAX_PACKET {
         return refuse(format!(
-            "the MTU of {name} is {}, and frames of AF_XDP have room for {most}: ip link set {name} mtu {most}, or less",
+            "the MTU of {name} is {}, and frames of AF_XDP have room for {MAX_PACKET}: ip link set {name} mtu \
+             {MAX_PACKET}, or less",
             link.mtu
         ));
     }

@@ -2,10 +2,11 @@
 //!
 //! `quicket-bpf` has the program that hands frames of registered tuples to a device's sockets, and everything else to
 //! the system. `xsk` is such a socket, `attached` a device with one for each queue. `netlink` and `ways` say which
-//! device leads where, `offloads` what a device must not do, and `checksum` completes what senders on this machine
+//! device leads where, `offloads` what a device must not do, `altered` what attaching has changed, and `checksum` completes what senders on this machine
 //! leave open. `trains` puts segments of TCP together that leave. `network` is all of that for the forwarder. [`Changes`] tells others that this host's networks are not
 //! what they were, and [`Routes`] whether a device leads somewhere.
 
+mod altered;
 mod attached;
 mod changes;
 mod checksum;
@@ -24,6 +25,7 @@ mod trains;
 mod ways;
 mod xsk;
 
+pub use altered::Loopback;
 pub use attached::{Attached, Mode};
 pub use changes::Changes;
 pub use network::MAX_DEVICES;
@@ -33,4 +35,4 @@ pub use ways::MAX_WAYS;
 
 pub(crate) use attached::Device;
 pub(crate) use network::Network;
-pub(crate) use outside::Outside;
+pub(crate) use outside::Entrance;

@@ -3,6 +3,8 @@
 //! The kernel answers while the request is being sent, so that nothing here waits. There are libraries with all messages
 //! of rtnetlink; these are four, with a handful of attributes.
 
+mod loopback;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +14,8 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::routes::Labels;
+
+pub(super) use loopback::Settings;
 
 /// The longest answer that is read, in octets.
 const MAX_ANSWER: usize = 16384;
@@ -80,8 +84,13 @@ const ROUTE_TOS: usize = 3;
 /// The bits of rtm_tos that are ECN's: no route depends on them.
 const ECN: u8 = 3;
 
-/// RTN_UNICAST.
+/// RTN_UNICAST, RTN_LOCAL.
 const UNICAST: u8 = 1;
+const LOCAL: u8 = 2;
+/// The number of the loopback device in every network namespace (LOOPBACK_IFINDEX of include/net/flow.h).
+pub(super) const LOOPBACK: u32 = 1;
+/// ARPHRD_LOOPBACK (linux/if_arp.h).
+const LOOPBACK_KIND: u16 = 772;
 /// NTF_USE: somebody is going to send there.
 const USE: u8 = 1;
 /// States in which a neighbour's address may be used (NUD_VALID): permanent, without resolution, reachable, being probed,
@@ -115,6 +124,21 @@ pub(super) struct Link {
     /// The device cuts frames that are shorter than this, with the header of Ethernet, into so many segments at most.
     pub(super) gso_size: u32,
     pub(super) gso_segments: u32,
+}
+
+impl Link {
+    /// Whether it is the device by which this host sends to itself.
+    pub(super) const fn is_loopback(&self) -> bool {
+        self.kind == LOOPBACK_KIND
+    }
+}
+
+/// The addresses of this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Addresses {
+    pub(super) own: Vec<IpAddr>,
+    /// Of its networks.
+    pub(super) broadcasts: Vec<IpAddr>,
 }
 
 /// Where a packet goes next.
@@ -234,8 +258,8 @@ impl Netlink {
     /// # Errors
     ///
     /// What the system says.
-    pub(super) fn addresses(&mut self) -> io::Result<Vec<IpAddr>> {
-        let mut all = Vec::new();
+    pub(super) fn addresses(&mut self) -> io::Result<Addresses> {
+        let mut all = Addresses::default();
         let request = Request::new(GET_ADDRESS, &[0; 8]);
         self.ask_for(request, DUMP, MAX_ADDRESS_MESSAGES, |kind, body| match kind {
             NEW_ADDRESS => {
@@ -508,7 +532,7 @@ fn link(body: &[u8]) -> Option<Link> {
 }
 
 /// What is this host's of an address (`struct ifaddrmsg`).
-fn own_addresses(body: &[u8], all: &mut Vec<IpAddr>) {
+fn own_addresses(body: &[u8], all: &mut Addresses) {
     let Some((header, rest)) = body.split_first_chunk::<8>() else { return };
     let of = |wanted: u16| {
         let value = attributes(rest).find(|(kind, _)| *kind == wanted);
@@ -521,17 +545,18 @@ fn own_addresses(body: &[u8], all: &mut Vec<IpAddr>) {
     {
         // A network has this broadcast, whatever its interface has been told.
         let hosts = u32::MAX.checked_shr(header[1].into()).unwrap_or(0);
-        all.push(Ipv4Addr::from_bits(own.to_bits() | hosts).into());
+        all.broadcasts.push(Ipv4Addr::from_bits(own.to_bits() | hosts).into());
     }
-    all.extend(own.into_iter().chain(of(ADDRESS_BROADCAST)));
+    all.own.extend(own);
+    all.broadcasts.extend(of(ADDRESS_BROADCAST));
 }
 
 /// A route to an address: the next hop is that itself, if there is no gateway.
 fn route(body: &[u8], to: IpAddr) -> Option<Route> {
     let (header, rest) = body.split_first_chunk::<12>()?;
     let mut found = Route { device: 0, next: to, mtu: None };
-    // To a group, to this host itself, to nobody: by no device.
-    if header[7] != UNICAST {
+    // To a group, or to nobody: by no device.
+    if !matches!(header[7], UNICAST | LOCAL) {
         return Some(found);
     }
     for (kind, value) in attributes(rest) {
@@ -546,6 +571,10 @@ fn route(body: &[u8], to: IpAddr) -> Option<Route> {
             }
             _ => {}
         }
+    }
+    // To this host itself: another device than that of loopback is one of a VRF, by which frames do not come back.
+    if header[7] == LOCAL && found.device != LOOPBACK {
+        found.device = 0;
     }
     Some(found)
 }

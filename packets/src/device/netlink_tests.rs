@@ -8,15 +8,18 @@ fn the_system_tells_of_its_devices_and_routes() {
     assert_eq!((link.name.as_str(), link.kind, link.mac), ("lo", 772, [0; 6]));
     let error = tables.link("nothing").unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::NODEV.raw_os_error()));
-    for address in ["127.0.0.1", "224.0.0.251"] {
+    // To this host itself by the loopback device, to a group by none.
+    for (address, device) in [("127.0.0.1", link.index), ("224.0.0.251", 0)] {
         let to: IpAddr = address.parse().unwrap();
-        // To this host itself, or to a group: by no device.
         if let Ok(route) = tables.route("127.0.0.1".parse().unwrap(), to) {
-            assert_eq!(route.device, 0, "{address}");
+            assert_eq!(route.device, device, "{address}");
         }
     }
+    assert!(link.is_loopback() && link.index == LOOPBACK);
     let all = tables.addresses().unwrap();
-    assert!(all.contains(&"127.0.0.1".parse().unwrap()), "{all:?}");
+    let own = "127.0.0.1".parse().unwrap();
+    assert!(all.own.contains(&own) && !all.broadcasts.contains(&own), "{all:?}");
+    assert!(all.broadcasts.contains(&"127.255.255.255".parse().unwrap()), "{all:?}");
     let absent = "192.0.2.77".parse().unwrap();
     assert_eq!(tables.neighbour(link.index, absent).ok().flatten(), None);
 }

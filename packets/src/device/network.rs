@@ -11,7 +11,7 @@ use rustix::event::epoll::EventData;
 use super::attached::{Attached, Device};
 use super::checksum;
 use super::netlink::{Change, Links};
-use super::outside::{Outside, is_loopback};
+use super::outside::{Entrance, Outside, is_loopback};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
 use crate::counters::{Counters, Reason};
@@ -78,7 +78,7 @@ impl Network {
             return Ok(Arc::clone(&shared.tuples));
         }
         let tuples = Arc::new(Tuples::new(MAX_TUPLES as u32)?);
-        for tuple in all.filter(is_reachable) {
+        for tuple in all {
             tuples.add(&key(tuple))?;
         }
         let mut ways = Ways::open()?;
@@ -131,9 +131,10 @@ impl Network {
         self.devices.len()
     }
 
-    /// What does not come from outside; none without devices.
-    pub(crate) fn outside(&self) -> Option<&Outside> {
-        self.shared.as_ref().map(|shared| &shared.outside)
+    /// What a device is to frames that come by it; none without such a device.
+    pub(crate) fn entrance(&self, index: u32) -> Option<Entrance<'_>> {
+        let device = self.devices.iter().find(|device| device.link.index == index)?;
+        Some(self.shared.as_ref()?.outside.by(device.link.is_loopback()))
     }
 
     /// Frames to that tuple come to the switch.
@@ -142,8 +143,7 @@ impl Network {
     ///
     /// When the kernel does not take it, though there is room.
     pub(crate) fn add_tuple(&self, tuple: Tuple) -> io::Result<()> {
-        let shared = self.shared.as_ref().filter(|_| is_reachable(&tuple));
-        shared.map_or(Ok(()), |shared| shared.tuples.add(&key(tuple)))
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.tuples.add(&key(tuple)))
     }
 
     /// Frames to that tuple go to the system.
@@ -262,9 +262,10 @@ impl Network {
             to
         });
         let leaves_checksums = device.leaves_checksums();
-        // Who is here does not come from outside.
-        let outside = self.shared.as_ref().map(|shared| &shared.outside);
-        let rule = Rule { sender: None, may_leave: false, outside };
+        // Who is here does not come from outside, and nobody else by the loopback device.
+        let is_loopback = device.link.is_loopback();
+        let entrance = self.shared.as_ref().map(|shared| shared.outside.by(is_loopback));
+        let rule = Rule { sender: None, may_leave: false, entrance };
         batch.check(rule, registry, &mut device.counters, |frame| match frame::check(frame) {
             Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
                 frame::check(frame)
@@ -334,7 +335,8 @@ impl Network {
         let Some(shared) = self.shared.as_mut().filter(|_| !self.devices.is_empty()) else {
             return Err(Reason::Destination);
         };
-        if is_loopback(ends.source.address) {
+        let stays_here = is_loopback(ends.source.address);
+        if stays_here && !self.devices.iter().any(|device| device.link.is_loopback()) {
             return Err(Reason::Route);
         }
         let (index, mac, mtu) = match shared.ways.find(ends, self.now, &mut self.looks) {
@@ -342,7 +344,8 @@ impl Network {
             Way::Closed(reason) => return Err(reason),
         };
         let here = self.devices.iter_mut().find(|device| device.link.index == index);
-        let device = here.ok_or(Reason::Route)?;
+        let device = here.filter(|device| !stays_here || device.link.is_loopback());
+        let device = device.ok_or(Reason::Route)?;
         (self.is_active, self.idle) = (true, 0);
         device.send(frame, mac, mtu, flow).unwrap_or_else(|_| {
             self.broken.push(index);
@@ -367,11 +370,6 @@ impl Network {
             self.is_active = false;
         }
     }
-}
-
-/// Whether frames for it come by devices.
-fn is_reachable(tuple: &Tuple) -> bool {
-    !tuple.address.is_loopback()
 }
 
 fn key(Tuple { address, protocol, port }: Tuple) -> TupleKey {

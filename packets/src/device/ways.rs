@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::netlink::{Neighbour, Netlink, Route};
+use super::netlink::{LOOPBACK, Neighbour, Netlink, Route};
 use crate::counters::Reason;
 use crate::frame::Ends;
 use crate::tuple::Tuple;
@@ -111,8 +111,11 @@ impl Ways {
         let Ok(Route { device, next, mtu }) = self.tables.route(from, to) else {
             return Way::Closed(Reason::Route);
         };
-        if device == 0 {
-            return Way::Closed(Reason::Route);
+        match device {
+            0 => return Way::Closed(Reason::Route),
+            // To this host itself: there are no neighbours.
+            LOOPBACK => return Way::By { device, mac: [0; 6], mtu },
+            _ => {}
         }
         // What an administrator has entered is taken as it is: a kernel that is told of its use lets it go (`__neigh_update` of
         // net/core/neighbour.c, for NTF_USE).

@@ -112,7 +112,8 @@ impl Forwarder {
             },
         );
         // The far end of the flow is nobody's here, too: between ports there are no errors.
-        let rule = Rule { sender: None, may_leave: false, outside: network.outside() };
+        let entrance = network.entrance(device);
+        let rule = Rule { sender: None, may_leave: false, entrance };
         batch.check(rule, registry, &mut nobodys, |frame| icmp::check(frame));
         let Some((Some(owner), 1)) = self.batch.run(0) else { return };
         // The bound is that of the port, whichever queue has the flow.

@@ -76,7 +76,9 @@ fn v4(rng: &mut Rng, frame: &mut Vec<u8>, protocol: u8, transport: &[u8]) {
     frame.extend(len.to_be_bytes());
     frame.extend([0, 0]);
     frame.extend(fragment.to_be_bytes());
-    frame.extend([64, protocol, 0, 0, 192, 0, 2, 9, 192, 0, 2, rng.pick(&[1, 1, 1, 2])]);
+    frame.extend([64, protocol, 0, 0, 192, 0, 2, 9]);
+    let ours = [192, 0, 2, 1];
+    frame.extend(rng.pick(&[ours, ours, ours, [192, 0, 2, 2], [127, 0, 0, 1]]));
     frame.extend(options);
     frame.extend(transport);
 }
@@ -111,24 +113,11 @@ fn v6_of(rng: &mut Rng, frame: &mut Vec<u8>, first: u8, payload: &[&[u8]]) {
     frame.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
     match rng.index(8) {
         0 => frame.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]),
-        _ => frame.extend([
-            0x20,
-            1,
-            0xd,
-            0xb8,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            rng.pick(&[1, 1, 1, 2]),
-        ]),
+        1 => frame.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+        _ => {
+            frame.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            frame.push(rng.pick(&[1, 1, 1, 2]));
+        }
     }
     frame.extend(payload);
 }

@@ -8,6 +8,7 @@ mod common;
 mod errors;
 mod frames;
 mod killed;
+mod loopback;
 mod permitted;
 mod program;
 mod system;

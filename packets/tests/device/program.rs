@@ -19,8 +19,8 @@ fn key(tuple: &Tuple) -> TupleKey {
     TupleKey::new(tuple.address, tuple.protocol, tuple.port)
 }
 
-/// What must become of a frame for a device whose address is all zeros; none where either will do.
-fn expected(frame: &[u8], registered: &HashSet<Tuple>) -> Option<Verdict> {
+/// What must become of a frame for a device whose address is all zeros, that of loopback or another one; none where either will do.
+fn expected(frame: &[u8], registered: &HashSet<Tuple>, is_of_loopback: bool) -> Option<Verdict> {
     let ends = match tuples(frame) {
         Ok((_, destination)) => destination,
         // The switch looks at checksums, and so does the system.
@@ -30,7 +30,8 @@ fn expected(frame: &[u8], registered: &HashSet<Tuple>) -> Option<Verdict> {
     let ip = (12..).step_by(4).find(|at| ![0x81, 0x88].contains(&frame[*at])).unwrap() + 2;
     let has_options = ends.address.is_ipv4() && frame[ip] != 0x45;
     let is_icmp = matches!(ends.protocol, 1 | 58);
-    let is_handed = registered.contains(&ends) && !has_options && !is_icmp;
+    let may_come = is_of_loopback || !ends.address.is_loopback();
+    let is_handed = registered.contains(&ends) && may_come && !has_options && !is_icmp;
     Some(if is_handed { Verdict::Redirect } else { Verdict::Pass })
 }
 
@@ -39,7 +40,7 @@ fn the_program_understands_frames_as_the_parser_does() {
     if !crate::is_permitted() {
         return;
     }
-    let registered: HashSet<Tuple> = ["192.0.2.1", "2001:db8::1"]
+    let registered: HashSet<Tuple> = ["192.0.2.1", "2001:db8::1", "127.0.0.1", "::1"]
         .into_iter()
         .flat_map(|address| {
             let portless = [47, 50, 1, 58, 59].map(|protocol| tuple(address, protocol, 0));
@@ -48,29 +49,36 @@ fn the_program_understands_frames_as_the_parser_does() {
         .collect();
     let table = Arc::new(Tuples::new(64).unwrap());
     registered.iter().for_each(|tuple| table.add(&key(tuple)).unwrap());
-    let program = TupleProgram::new([0; 6], &table).unwrap();
+    let [program, of_loopback] =
+        [TupleProgram::new([0; 6], &table), TupleProgram::of_loopback(&table)].map(Result::unwrap);
     let family = AddressFamily::from_raw(libc::AF_XDP as u16);
     let socket = rustix::net::socket(family, SocketType::RAW, None).unwrap();
-    program.set_socket(0, socket.as_fd()).unwrap();
     let mut rng = Rng::new(1);
-    let (mut handed, mut refused) = (0, 0);
-    for n in 0..200_000 {
-        let frame = random(&mut rng);
-        let run = program.program().run(&frame, 1).unwrap();
-        assert_eq!(run.packet, frame, "it was changed");
-        if let Some(expected) = expected(&frame, &registered) {
-            assert_eq!(run.verdict, expected, "frame {n}, {:?}: {frame:02x?}", tuples(&frame));
+    for (program, is_of_loopback) in [(&program, false), (&of_loopback, true)] {
+        program.set_socket(0, socket.as_fd()).unwrap();
+        let (mut handed, mut refused, mut within) = (0, 0, 0);
+        for n in 0..200_000 {
+            let frame = random(&mut rng);
+            let run = program.program().run(&frame, 1).unwrap();
+            assert_eq!(run.packet, frame, "it was changed");
+            let Some(expected) = expected(&frame, &registered, is_of_loopback) else { continue };
+            let ends = tuples(&frame);
+            assert_eq!(run.verdict, expected, "frame {n}, {ends:?}: {frame:02x?}");
             handed += u32::from(expected == Verdict::Redirect);
             refused += u32::from(expected == Verdict::Pass);
+            within += u32::from(
+                ends.is_ok_and(|(_, to)| to.address.is_loopback() && registered.contains(&to)),
+            );
         }
+        assert!(
+            handed > 20_000 && refused > 50_000 && within > 5_000,
+            "{handed} of 200,000 are handed over, {refused} not, {within} are for this host alone"
+        );
     }
-    assert!(
-        handed > 20_000 && refused > 50_000,
-        "{handed} of 200,000 are handed over, {refused} not"
-    );
+    drop(of_loopback);
     // A tuple that has gone is the system's again, and so is all of a queue without a socket.
     let frame = std::iter::repeat_with(|| random(&mut rng))
-        .find(|frame| expected(frame, &registered) == Some(Verdict::Redirect))
+        .find(|frame| expected(frame, &registered, false) == Some(Verdict::Redirect))
         .unwrap();
     let (_, destination) = tuples(&frame).unwrap();
     table.remove(&key(&destination)).unwrap();

@@ -267,7 +267,8 @@ fn what_cannot_be_attached_is_refused_with_a_reason() {
         assert!(error.kind() == kind && error.to_string().contains(why), "{error:?}, not {why}");
     };
     refused("nothing", Mode::Best, ErrorKind::NotFound, "no such device");
-    refused("lo", Mode::Best, ErrorKind::InvalidInput, "not of type Ethernet");
+    ip("tuntap add mode tun name tun0");
+    refused("tun0", Mode::Best, ErrorKind::InvalidInput, "not of type Ethernet");
     refused("a/b", Mode::Best, ErrorKind::InvalidInput, "no name");
     ip(&format!("link set {DEVICE} mtu 9000"));
     refused(DEVICE, Mode::Best, ErrorKind::InvalidInput, "MTU");
