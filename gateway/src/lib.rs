@@ -55,6 +55,7 @@ mod protocol;
 mod proxy;
 mod quota;
 mod request;
+mod resolve;
 mod route;
 mod server;
 pub mod snapshot;

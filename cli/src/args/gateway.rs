@@ -84,6 +84,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   listen = [\"[::]:443\"]            HTTP/3 over UDP; HTTP/2 and 1.1 over TCP
   watch = false                    read this file and those that it names again when they change
   redirect = []                    plain HTTP, which leads to the first of listen
+  resolver = []                    name servers for all names of this file, such as [\"127.0.0.1:53\"]; the
+                                   system's
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   secrets = \"FILE\"                 of a site (quicket switch secrets new): tickets of one gateway are taken by all
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
@@ -122,7 +124,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
                                    { cookie = \"NAME\" }
   retries = 1                      on other servers, of requests that are safe to repeat
   connect_timeout_ms = 5000        and as long for a server over HTTP/3 to take one more request
-  resolve_ms = 30000               how long the addresses of a name count
+  resolve_ms = N                   the longest that the addresses of a name count; as DNS says, up to an hour,
+                                   and 30000 where it says nothing
   answer_timeout_ms = 60000        until an answer begins, once the request is there
   idle_timeout_ms = 60000          in the middle of an answer
   max_failures = 3                 in a row, after which a server is left out ...

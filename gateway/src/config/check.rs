@@ -2,13 +2,16 @@
 
 use std::collections::HashSet;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HeaderName;
 use quicket::Identity;
 
 use super::{File, Problem, congestion, early_data, key, limits, origin, pass, protocol, site};
+use crate::resolve::{MAX_SERVERS, Resolver};
 use crate::route::Sites;
 use crate::snapshot::{Certificates, Snapshot};
 
@@ -104,14 +107,16 @@ fn finish(
     }
     addresses(&file, &mut problems);
     unencrypted(&file, &mut problems);
-    let origins = origin::check(&file.origin, directory, &mut problems);
+    let resolver = Arc::new(resolver(&file.resolver, &mut problems));
+    let origins = origin::check(&file.origin, directory, &resolver, &mut problems);
     let has_others = !file.protocol.is_empty() || !file.pass.is_empty();
     let sites = match file.site.is_empty() && has_others {
         false => site::check(&file.site, directory, &origins, &mut problems),
         true => without_sites(&file, &mut problems),
     };
-    let protocols = protocol::protocols(&file.protocol, &file.limits, directory, &mut problems);
-    let passes = pass::passes(&file, directory, &mut problems);
+    let protocols =
+        protocol::protocols(&file.protocol, &file.limits, directory, &resolver, &mut problems);
+    let passes = pass::passes(&file, directory, &resolver, &mut problems);
     let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
     let traces = file.traces.as_ref().and_then(|traces| traces.check(directory, &mut problems));
     let balancer = file.balancer.as_ref();
@@ -178,6 +183,17 @@ fn access_log(path: PathBuf, directory: &Path, problems: &mut Problems) -> PathB
         problems.add("access_log", what);
     }
     path
+}
+
+/// What resolves names.
+fn resolver(servers: &[SocketAddr], problems: &mut Problems) -> Resolver {
+    if servers.len() > MAX_SERVERS {
+        problems.add("resolver", format!("more than {MAX_SERVERS} name servers"));
+    }
+    if servers.iter().any(|server| server.port() == 0) {
+        problems.add("resolver", "a name server has a port: 53 is that of DNS");
+    }
+    Resolver::new(servers.to_vec())
 }
 
 /// Who has no encryption is named.
@@ -271,7 +287,8 @@ mod tests {
              [[site.route]]\npath = \"a/../b\"\nmethods = [\"G T\"]\norigin = \"ap\"\n\
              [limits]\nrequests = 0\nconnections = 0\nheader_bytes = 1\n"
         );
-        let text = format!("access_log = \"nowhere/access.json\"\n{text}");
+        let resolver = format!("resolver = [{}\"127.0.0.1:0\"]\n", "\"127.0.0.1:53\", ".repeat(8));
+        let text = format!("{resolver}access_log = \"nowhere/access.json\"\n{text}");
         let all = problems(&text).join("\n");
         for what in [
             "listen: 127.0.0.1:1 is there twice",
@@ -286,6 +303,8 @@ mod tests {
             "site 1, route 1.methods: \"G T\" is no method",
             "site 1, route 1.origin: there is no origin \"ap\"; there are: app, bad",
             "access_log: there is no directory ./nowhere: make it (mkdir -p ./nowhere)",
+            "resolver: more than 8 name servers",
+            "resolver: a name server has a port",
             "limits.requests",
             "limits.connections",
             "limits.header_bytes",

@@ -67,6 +67,9 @@ pub struct File {
     pub certificate: Vec<Certificate>,
     /// Certificates that the gateway gets by itself.
     pub acme: Option<Acme>,
+    /// Name servers, each with its port, which resolve the names of origins, private protocols and of what is passed on; the
+    /// system does if there are none.
+    pub resolver: Vec<SocketAddr>,
     /// Who answers, by name.
     pub origin: BTreeMap<String, Origin>,
     /// Which names are served.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::check::Problems;
 use crate::origin::{self, CheckRules, Place, Tls, TlsRules};
+use crate::resolve::Resolver;
 
 /// The largest share of a server.
 const MAX_WEIGHT: u32 = 1000;
@@ -49,9 +50,10 @@ pub struct Origin {
     /// How long a connection to a server may take, in milliseconds.
     #[serde(default = "default_connect")]
     pub connect_timeout_ms: u64,
-    /// How long the addresses of a server's name count, in milliseconds: then it is resolved again.
-    #[serde(default = "default_resolve")]
-    pub resolve_ms: u64,
+    /// The longest that the addresses of a server's name count, in milliseconds. DNS says how long they do, of which up to an
+    /// hour counts if this is not given; 30 s where nothing is said.
+    #[serde(default)]
+    pub resolve_ms: Option<u64>,
     /// How long a server may take to begin its answer, in milliseconds.
     #[serde(default = "default_answer")]
     pub answer_timeout_ms: u64,
@@ -74,9 +76,6 @@ pub struct Origin {
 
 const fn default_connect() -> u64 {
     5_000
-}
-const fn default_resolve() -> u64 {
-    30_000
 }
 const fn default_answer() -> u64 {
     60_000
@@ -208,7 +207,7 @@ impl Origin {
             upgrade: default_upgrade(),
             upgrade_idle_timeout_ms: default_upgrade_idle(),
             connect_timeout_ms: default_connect(),
-            resolve_ms: default_resolve(),
+            resolve_ms: None,
             answer_timeout_ms: default_answer(),
             idle_timeout_ms: default_answer(),
             retries: default_retries(),
@@ -223,6 +222,7 @@ impl Origin {
 pub(super) fn check(
     origins: &BTreeMap<String, Origin>,
     directory: &Path,
+    resolver: &Arc<Resolver>,
     problems: &mut Problems,
 ) -> BTreeMap<String, Arc<origin::Origin>> {
     let mut checked = BTreeMap::new();
@@ -236,7 +236,9 @@ pub(super) fn check(
             balance: written.balance,
             connect: problems
                 .wait(&format!("{place}.connect_timeout_ms"), written.connect_timeout_ms),
-            resolve: problems.wait(&format!("{place}.resolve_ms"), written.resolve_ms),
+            resolve: written
+                .resolve_ms
+                .map(|longest| problems.wait(&format!("{place}.resolve_ms"), longest)),
             answer: problems.wait(&format!("{place}.answer_timeout_ms"), written.answer_timeout_ms),
             idle: problems.wait(&format!("{place}.idle_timeout_ms"), written.idle_timeout_ms),
             retries: written.retries,
@@ -255,6 +257,7 @@ pub(super) fn check(
         let tls = tls(&place, written, &servers, directory, problems);
         let hash_by = hash_by(&place, written, problems);
         let mut made = origin::Origin::new(name.clone(), servers, rules)
+            .resolving(resolver)
             .weighing(weights, hash_by)
             .upgrading(upgrades(&place, written, problems))
             .failing_on(written.fail_on.clone());

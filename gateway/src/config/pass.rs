@@ -13,6 +13,7 @@ use super::site::is_dns_name;
 use super::{File, read_bytes};
 use crate::pass::{self, Address, Passes};
 use crate::protocol::{Authority, Place};
+use crate::resolve::Resolver;
 
 /// How many tables there may be: each unknown datagram is held against the connection IDs of all files.
 pub(super) const MAX_PASSES: usize = 1000;
@@ -60,7 +61,12 @@ const fn default_idle() -> u64 {
 type ById = BTreeMap<PathBuf, HashMap<ServerId, Arc<pass::Pass>>>;
 
 /// Checks all tables of a file. What else it serves keeps its names.
-pub(super) fn passes(file: &File, directory: &Path, problems: &mut Problems) -> Passes {
+pub(super) fn passes(
+    file: &File,
+    directory: &Path,
+    resolver: &Arc<Resolver>,
+    problems: &mut Problems,
+) -> Passes {
     let mut checked = Passes::default();
     let mut by_id = ById::new();
     if file.pass.len() > MAX_PASSES {
@@ -75,7 +81,7 @@ pub(super) fn passes(file: &File, directory: &Path, problems: &mut Problems) -> 
     }
     for (at, pass) in file.pass.iter().enumerate() {
         let place = format!("pass {}", at + 1);
-        let rules = Arc::new(pass.rules(&place, problems));
+        let rules = Arc::new(pass.rules(&place, resolver, problems));
         pass.names(&rules, &mut checked, &place, problems);
         pass.ids(&rules, &mut by_id, &place, directory, problems);
     }
@@ -103,7 +109,7 @@ pub(super) fn passes(file: &File, directory: &Path, problems: &mut Problems) -> 
 }
 
 impl Pass {
-    fn rules(&self, place: &str, problems: &mut Problems) -> pass::Pass {
+    fn rules(&self, place: &str, resolver: &Arc<Resolver>, problems: &mut Problems) -> pass::Pass {
         if self.quic.is_none() && self.tls.is_none() {
             problems
                 .add(place, "goes nowhere: quic = \"udp://HOST:PORT\", tls = \"tcp://HOST:PORT\"");
@@ -112,14 +118,14 @@ impl Pass {
             problems.add(format!("{place}.proxy_protocol"), "is for tls only, and there is none");
         }
         let quic = self.quic.as_deref().and_then(|text| {
-            let read = Authority::parse(text, "udp");
+            let read = Authority::parse(text, "udp", resolver);
             let wrong = || format!("{text:?} is no udp://HOST:PORT");
             problems.take(&format!("{place}.quic"), read.ok_or_else(wrong))
         });
         let tls = self.tls.as_deref().and_then(|text| {
             let unix = text.strip_prefix("unix:").filter(|path| path.starts_with('/'));
             let read = unix.map(|path| Place::Unix(path.into()));
-            let read = read.or_else(|| Authority::parse(text, "tcp").map(Place::Tcp));
+            let read = read.or_else(|| Authority::parse(text, "tcp", resolver).map(Place::Tcp));
             let wrong = || format!("{text:?} is none of tcp://HOST:PORT, unix:/PATH");
             problems.take(&format!("{place}.tls"), read.ok_or_else(wrong))
         });

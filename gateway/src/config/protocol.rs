@@ -12,6 +12,7 @@ use super::site::is_dns_name;
 use super::{ClientCertificates, Limits};
 use crate::pace::Rate;
 use crate::protocol::{self, Authority, Origin, Place, Protocols, QuicOrigin, Room};
+use crate::resolve::Resolver;
 
 /// How often an origin over QUIC hears of a client that says nothing, so that it does not give up earlier.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -93,12 +94,13 @@ pub(super) fn protocols(
     all: &[Protocol],
     limits: &Limits,
     directory: &Path,
+    resolver: &Arc<Resolver>,
     problems: &mut Problems,
 ) -> Protocols {
     let mut checked = Protocols::default();
     for (at, protocol) in all.iter().enumerate() {
         let place = format!("protocol {}", at + 1);
-        let origin = origin(protocol, &place, directory, problems);
+        let origin = origin(protocol, &place, (directory, resolver), problems);
         let mut rules = rules(protocol, origin, limits, &place, problems);
         if let Some(asked) = &protocol.client_certificates {
             rules.rule = asked.check(&place, directory, problems);
@@ -207,8 +209,13 @@ fn rules(
     }
 }
 
-fn origin(protocol: &Protocol, place: &str, directory: &Path, problems: &mut Problems) -> Origin {
-    if let Some(origin) = over_quic(protocol, place, directory, problems) {
+fn origin(
+    protocol: &Protocol,
+    place: &str,
+    (directory, resolver): (&Path, &Arc<Resolver>),
+    problems: &mut Problems,
+) -> Origin {
+    if let Some(origin) = over_quic(protocol, place, (directory, resolver), problems) {
         return origin;
     }
     if protocol.streams.is_none() && protocol.datagrams.is_none() {
@@ -223,13 +230,13 @@ fn origin(protocol: &Protocol, place: &str, directory: &Path, problems: &mut Pro
     let streams = protocol.streams.as_deref().and_then(|text| {
         let unix = text.strip_prefix("unix:").filter(|path| path.starts_with('/'));
         let read = unix.map(|path| Place::Unix(path.into()));
-        let read = read.or_else(|| Authority::parse(text, "tcp").map(Place::Tcp));
+        let read = read.or_else(|| Authority::parse(text, "tcp", resolver).map(Place::Tcp));
         let wanted = "tcp://HOST:PORT, unix:/PATH or quic://HOST:PORT";
         found(read, text, wanted, &format!("{place}.streams"), problems)
     });
     let datagrams = protocol.datagrams.as_deref().and_then(|text| {
         let wanted = "udp://HOST:PORT, or quic://HOST:PORT as streams";
-        let read = Authority::parse(text, "udp");
+        let read = Authority::parse(text, "udp", resolver);
         found(read, text, wanted, &format!("{place}.datagrams"), problems)
     });
     Origin::Sockets { streams, datagrams }
@@ -252,10 +259,10 @@ fn found<T>(
 fn over_quic(
     protocol: &Protocol,
     place: &str,
-    directory: &Path,
+    (directory, resolver): (&Path, &Arc<Resolver>),
     problems: &mut Problems,
 ) -> Option<Origin> {
-    let at = Authority::parse(protocol.streams.as_deref()?, "quic")?;
+    let at = Authority::parse(protocol.streams.as_deref()?, "quic", resolver)?;
     if protocol.datagrams.is_some() && protocol.datagrams != protocol.streams {
         problems.add(
             format!("{place}.datagrams"),

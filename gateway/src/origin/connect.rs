@@ -15,9 +15,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::names::Names;
 use super::place::{At, Place, Protocol};
 use super::tls::Tls;
+use crate::resolve::{Names, Resolve};
 use crate::tunnel::Abort;
 
 /// How a server is reached.
@@ -28,8 +28,8 @@ pub(super) struct Dialer {
     pub(super) timeout: Duration,
     /// The addresses; none for a Unix socket.
     names: Option<Arc<Names>>,
-    /// How long they count.
-    resolve: Duration,
+    /// How they are found.
+    resolve: Resolve,
 }
 
 /// A connection that was made.
@@ -99,13 +99,13 @@ impl Dialer {
         place: &Place,
         tls: Option<&Arc<Tls>>,
         timeout: Duration,
-        resolve: Duration,
+        resolve: &Resolve,
     ) -> Self {
         let names = match &place.at {
-            At::Host(host, port) => Some(Names::new(host, *port, resolve)),
+            At::Host(host, port) => Some(Names::new(host, *port, resolve.clone())),
             At::Unix(_) => None,
         };
-        Self { place: place.clone(), tls: tls.cloned(), timeout, names, resolve }
+        Self { place: place.clone(), tls: tls.cloned(), timeout, names, resolve: resolve.clone() }
     }
 
     /// False for a connection to an address that the server's name leads to no more.
@@ -199,7 +199,7 @@ impl Dialer {
             (None, None) => true,
             _ => !self.place.is_tls(),
         };
-        let is_same_wait = (self.timeout, self.resolve) == (other.timeout, other.resolve);
+        let is_same_wait = (self.timeout, &self.resolve) == (other.timeout, &other.resolve);
         self.place == other.place && is_same_wait && is_same_tls
     }
 }

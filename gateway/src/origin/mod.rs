@@ -16,7 +16,6 @@ mod judged;
 mod lack;
 mod line;
 mod message;
-mod names;
 mod one;
 mod place;
 mod pool;
@@ -54,6 +53,7 @@ pub(crate) use self::tls::Tls;
 pub use self::tls::TlsRules;
 use crate::config::{Balance, HashBy};
 use crate::request::is_safe;
+use crate::resolve::{Resolve, Resolver};
 use crate::{Body, BodyError};
 
 /// Idle connections that are kept to one server.
@@ -71,7 +71,7 @@ pub(crate) async fn dial(
     tls: Option<&Arc<Tls>>,
     limit: Duration,
 ) -> std::io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
-    let dialer = Dialer::new(place, tls, limit, Duration::ZERO);
+    let dialer = Dialer::new(place, tls, limit, &Resolve::default());
     Ok(dialer.dial(true).await?.link)
 }
 
@@ -82,8 +82,8 @@ pub struct Rules {
     pub balance: Balance,
     /// How long a connection may take.
     pub connect: Duration,
-    /// How long the addresses of a name count.
-    pub resolve: Duration,
+    /// The longest that the addresses of a name count.
+    pub resolve: Option<Duration>,
     /// How long an answer may take to begin, once the request is there.
     pub answer: Duration,
     /// How long a server may be silent in the middle of a body.
@@ -108,6 +108,7 @@ pub struct Origin {
     /// Made, or taken over from the configuration before, when the first request comes.
     servers: OnceLock<Vec<Arc<Server>>>,
     chooser: Chooser,
+    resolver: Arc<Resolver>,
     check: Option<Arc<CheckRules>>,
     /// What connections may be upgraded to, in lower case.
     upgrades: Vec<String>,
@@ -173,6 +174,7 @@ impl Origin {
             rules,
             servers: OnceLock::new(),
             chooser,
+            resolver: Resolve::default().resolver,
             check: None,
             upgrades: Vec::new(),
             fail_on: Vec::new(),
@@ -182,6 +184,12 @@ impl Origin {
     /// The servers have these weights, and choices are made by this where they are made by a hash.
     pub(crate) fn weighing(mut self, weights: Vec<u32>, hash_by: HashBy) -> Self {
         self.chooser = chooser(&self.places, self.rules.balance, hash_by, weights);
+        self
+    }
+
+    /// Names of servers are resolved by this.
+    pub(crate) fn resolving(mut self, resolver: &Arc<Resolver>) -> Self {
+        self.resolver = Arc::clone(resolver);
         self
     }
 
@@ -237,7 +245,8 @@ impl Origin {
     fn dialers(&self) -> impl Iterator<Item = Dialer> {
         let Rules { connect, resolve, .. } = self.rules;
         let tls = self.tls.as_ref();
-        self.places.iter().map(move |place| Dialer::new(place, tls, connect, resolve))
+        let resolve = Resolve { resolver: Arc::clone(&self.resolver), most: resolve };
+        self.places.iter().map(move |place| Dialer::new(place, tls, connect, &resolve))
     }
 
     /// Takes over the servers of the configuration before that are the same, with their connections and
@@ -408,7 +417,7 @@ impl Rules {
         Self {
             balance: Balance::RoundRobin,
             connect: second,
-            resolve: second,
+            resolve: Some(second),
             answer: second,
             idle: second,
             retries: 1,

@@ -1,37 +1,23 @@
-//! The address of an origin over UDP. Whoever receives asks for it and cannot wait: what is known counts, and what is known for
-//! long is asked for again beside.
+//! The address of an origin over UDP. Whoever receives asks for it and cannot wait: what is known counts, and what has held for as long as
+//! was said is asked for again beside.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
 use crate::protocol::Authority;
 
-/// How long an answer counts.
-const VALID: Duration = Duration::from_secs(30);
-/// How soon a name is asked for again that had no address.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// A host and its address.
 #[derive(Debug)]
 pub(crate) struct Address {
     authority: Authority,
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    address: Option<SocketAddr>,
-    /// When the system was asked last.
-    since: Option<Instant>,
-    is_asked: bool,
+    chosen: Mutex<Option<SocketAddr>>,
 }
 
 impl Address {
     pub(crate) fn new(authority: Authority) -> Arc<Self> {
-        Arc::new(Self { authority, known: Mutex::default() })
+        Arc::new(Self { authority, chosen: Mutex::default() })
     }
 
     /// Who it is, as the file says.
@@ -40,43 +26,26 @@ impl Address {
     }
 
     /// What is known now. Names are asked for by a task of `runtime`.
-    pub(crate) fn get(self: &Arc<Self>, runtime: &Handle) -> Option<SocketAddr> {
-        if let Ok(ip) = self.authority.host.parse() {
-            return Some(SocketAddr::new(ip, self.authority.port));
+    pub(crate) fn get(&self, runtime: &Handle) -> Option<SocketAddr> {
+        let known = self.authority.known(runtime);
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        // An address that the name still leads to stays: connections move without need otherwise.
+        if chosen.is_none_or(|address| !known.contains(&address)) {
+            *chosen = known.first().copied();
         }
-        let mut known = self.lock();
-        let valid = if known.address.is_some() { VALID } else { RETRY };
-        let is_old = known.since.is_none_or(|since| since.elapsed() >= valid);
-        if is_old && !std::mem::replace(&mut known.is_asked, true) {
-            let own = Arc::clone(self);
-            runtime.spawn(async move { own.ask().await });
-        }
-        known.address
-    }
-
-    async fn ask(&self) {
-        let found = self.authority.resolve().await;
-        let mut known = self.lock();
-        (known.is_asked, known.since) = (false, Some(Instant::now()));
-        match found {
-            // An address that the name still leads to stays: connections move without need otherwise.
-            Ok(all) if known.address.is_some_and(|address| all.contains(&address)) => {}
-            Ok(all) => known.address = all.first().copied(),
-            Err(error) => log::warn!("udp://{}: {error}", self.authority),
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        *chosen
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::Resolve;
+    use std::time::Duration;
 
     fn address(text: &str) -> Arc<Address> {
-        Address::new(Authority::parse(text, "udp").unwrap())
+        let resolver = Resolve::default().resolver;
+        Address::new(Authority::parse(text, "udp", &resolver).unwrap())
     }
 
     #[tokio::test]

@@ -4,25 +4,37 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UdpSocket, UnixStream, lookup_host};
+use tokio::net::{UdpSocket, UnixStream};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::QuicOrigin;
 use crate::carry::Socket;
+use crate::resolve::{Names, Resolve, Resolver};
 
 /// A host and a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Authority {
     /// A name or an address, without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
+    names: Arc<Names>,
 }
 
+impl PartialEq for Authority {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+}
+
+impl Eq for Authority {}
+
 impl Authority {
-    /// Reads what follows of `SCHEME://HOST:PORT`.
-    pub(crate) fn parse(text: &str, scheme: &str) -> Option<Self> {
+    /// Reads `SCHEME://HOST:PORT`.
+    pub(crate) fn parse(text: &str, scheme: &str, resolver: &Arc<Resolver>) -> Option<Self> {
         let rest = text.strip_prefix(scheme)?.strip_prefix("://")?;
         let (host, port) = rest.rsplit_once(':')?;
         let port = port.parse().ok().filter(|&port| port > 0)?;
@@ -35,22 +47,36 @@ impl Authority {
             || (!host.is_empty()
                 && host.len() <= 253
                 && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)));
-        is_host.then_some(Self { host, port })
+        is_host.then(|| {
+            let resolve = Resolve { resolver: Arc::clone(resolver), most: None };
+            let names = Names::new(&host, port, resolve);
+            Self { host, port, names }
+        })
     }
 
-    /// Its addresses now.
-    pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        let all: Vec<_> = lookup_host((self.host.as_str(), self.port)).await?.collect();
-        match all.is_empty() {
-            true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
-            false => Ok(all),
-        }
+    /// Its addresses, another one first each time.
+    pub(super) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        self.names.addresses().await
+    }
+
+    /// A connection to one of them.
+    pub(super) async fn connect_by<T, F>(&self, connect: impl Fn(SocketAddr) -> F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = io::Result<T>> + Send + 'static,
+    {
+        self.names.connect_by(connect).await
+    }
+
+    /// Those that are known now. Names are asked for by a task of `runtime`.
+    pub(crate) fn known(&self, runtime: &Handle) -> Vec<SocketAddr> {
+        self.names.now(runtime)
     }
 }
 
 impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
+        let Self { host, port, .. } = self;
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
 }
@@ -76,9 +102,7 @@ impl Place {
     pub(crate) async fn connect(&self, limit: Duration) -> io::Result<Socket> {
         let connecting = async {
             Ok(match self {
-                Self::Tcp(at) => {
-                    Socket::from(TcpStream::connect((at.host.as_str(), at.port)).await?)
-                }
+                Self::Tcp(at) => Socket::from(at.names.connect().await?),
                 Self::Unix(path) => Socket::from(UnixStream::connect(path).await?),
             })
         };
@@ -139,7 +163,8 @@ mod tests {
 
     #[test]
     fn authorities_are_read() {
-        let parse = |text| Authority::parse(text, "tcp").map(|at| at.to_string());
+        let resolver = Resolve::default().resolver;
+        let parse = |text| Authority::parse(text, "tcp", &resolver).map(|at| at.to_string());
         assert_eq!(parse("tcp://a.example:80").as_deref(), Some("a.example:80"));
         assert_eq!(parse("tcp://[::1]:80").as_deref(), Some("[::1]:80"));
         for wrong in [

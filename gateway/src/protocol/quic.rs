@@ -23,9 +23,24 @@ pub(crate) struct QuicOrigin {
     /// By ALPN: the origin is asked for what the client has asked for.
     configs: Vec<(String, ClientConfig)>,
     datagrams: bool,
-    /// Where connections to addresses of either family start.
+    starts: Arc<Starts>,
+}
+
+/// Where connections to addresses of either family start.
+#[derive(Default)]
+struct Starts {
     v4: OnceCell<Endpoint>,
     v6: OnceCell<Endpoint>,
+}
+
+impl Starts {
+    async fn towards(&self, remote: SocketAddr) -> io::Result<&Endpoint> {
+        let (endpoint, any): (_, SocketAddr) = match remote {
+            SocketAddr::V4(_) => (&self.v4, (Ipv4Addr::UNSPECIFIED, 0).into()),
+            SocketAddr::V6(_) => (&self.v6, (Ipv6Addr::UNSPECIFIED, 0).into()),
+        };
+        endpoint.get_or_try_init(|| Endpoint::bind(any)).await.map_err(io::Error::other)
+    }
 }
 
 impl fmt::Debug for QuicOrigin {
@@ -40,7 +55,7 @@ impl QuicOrigin {
         configs: Vec<(String, ClientConfig)>,
         datagrams: bool,
     ) -> Self {
-        Self { at, configs, datagrams, v4: OnceCell::new(), v6: OnceCell::new() }
+        Self { at, configs, datagrams, starts: Arc::default() }
     }
 
     /// True if the other is at the same place.
@@ -51,22 +66,14 @@ impl QuicOrigin {
     async fn connect(&self, alpn: &[u8], limit: Duration) -> io::Result<Connection> {
         let config = self.configs.iter().find(|(name, _)| name.as_bytes() == alpn);
         let (_, config) = config.ok_or(io::ErrorKind::InvalidInput)?;
-        let connecting = async {
-            let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-            for remote in self.at.resolve().await? {
-                let (endpoint, any): (_, SocketAddr) = match remote {
-                    SocketAddr::V4(_) => (&self.v4, (Ipv4Addr::UNSPECIFIED, 0).into()),
-                    SocketAddr::V6(_) => (&self.v6, (Ipv6Addr::UNSPECIFIED, 0).into()),
-                };
-                let endpoint = endpoint.get_or_try_init(|| Endpoint::bind(any)).await;
-                let endpoint = endpoint.map_err(io::Error::other)?;
-                match endpoint.connect(remote, &self.at.host, config).await {
-                    Ok(connection) => return Ok(connection),
-                    Err(error) => last = error.into(),
-                }
+        let connecting = self.at.connect_by(|remote| {
+            let (starts, config) = (Arc::clone(&self.starts), config.clone());
+            let name = self.at.host.clone();
+            async move {
+                let endpoint = starts.towards(remote).await?;
+                Ok(endpoint.connect(remote, &name, &config).await?)
             }
-            Err(last)
-        };
+        });
         timeout(limit, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }
