@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::Body;
 use crate::clients::Held;
 use crate::metrics::RouteMetrics;
-use crate::quota::UnderWay;
+use crate::quota::Taken;
 use crate::spans::Served;
 
 /// Lines that wait to be written.
@@ -310,7 +310,7 @@ pub(crate) struct Followed {
 }
 
 /// What a request counts as.
-pub(crate) type Counted = (Option<Held>, Option<Arc<UnderWay>>);
+pub(crate) type Counted = (Option<Held>, Option<Arc<Taken>>);
 
 impl Followed {
     pub(crate) fn new(

@@ -25,7 +25,7 @@ use crate::log_line::{Followed, Record};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
 use crate::pace::{Flow, Payers, Rate};
-use crate::quota::UnderWay;
+use crate::quota::Taken;
 use crate::request::{self, Refusal, is_safe};
 use crate::route::{Route, Site};
 use crate::snapshot::Snapshot;
@@ -139,7 +139,7 @@ struct Way<'a> {
     /// The client, if what it sends and gets is limited.
     payer: Option<(Arc<Clients>, IpAddr, u64)>,
     /// Counts for the site.
-    under_way: Option<Arc<UnderWay>>,
+    under_way: Option<Arc<Taken>>,
 }
 
 async fn pass_on<'a>(
@@ -158,7 +158,10 @@ async fn pass_on<'a>(
     let wish = Wish::take(&mut parts, body.as_ref().is_some_and(http_body::Body::is_end_stream));
     let site = snapshot.sites.find(&authority)?;
     way.site = Some(site);
-    way.under_way = site.quota.ask().map_err(Refusal::of_site)?;
+    let counted = site.quota.take().map_err(|over| {
+        over.explain("too many requests of one site", "requests of one site come too fast")
+    });
+    way.under_way = counted.map_err(Refusal::of_site)?.map(Arc::new);
     let credentials = client.credentials.clone();
     let shown = match &site.rule {
         Some(rule) => {

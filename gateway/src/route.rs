@@ -44,6 +44,8 @@ pub(crate) struct Site {
     pub(crate) rate: Option<Rate>,
     /// How many requests there may be.
     pub(crate) quota: Quota,
+    /// How many connections and handshakes there may be that ask for one of its names.
+    pub(crate) clients: Quota,
 }
 
 /// Requests that are treated alike.
@@ -95,6 +97,7 @@ impl Sites {
         for site in self.all() {
             let Some(before) = before.get(site.name.as_str()) else { continue };
             site.quota.take_over(&before.quota);
+            site.clients.take_over(&before.clients);
             if let (Some(rate), Some(before)) = (&site.rate, &before.rate) {
                 rate.take_over(&before.account());
             }
@@ -117,20 +120,31 @@ impl Sites {
         }
     }
 
-    /// The site of an authority: by its exact name, else that of the level above with a wildcard, else that
-    /// of all others.
+    /// The site of an authority.
     pub(crate) fn find(&self, authority: &str) -> Result<&Site, Refusal> {
-        let host = host(authority);
-        let wildcard = || self.wildcard.get(host.split_once('.')?.1);
-        let site = self.exact.get(host).or_else(wildcard).or(self.any.as_ref());
         // RFC 9110, Section 7.4.
-        site.map(AsRef::as_ref).ok_or_else(|| {
+        self.named(host(authority)).ok_or_else(|| {
             Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this name is not served here")
         })
     }
 }
 
 impl Sites {
+    /// The site of a name in lower case: by that itself, else that of the level above with a wildcard, else that of all others.
+    fn named(&self, host: &str) -> Option<&Site> {
+        let wildcard = || self.wildcard.get(host.split_once('.')?.1);
+        let site = self.exact.get(host).or_else(wildcard).or(self.any.as_ref());
+        site.map(AsRef::as_ref)
+    }
+
+    /// The site of the server name in a handshake, if there is one.
+    pub(crate) fn of_connection(&self, name: Option<&str>) -> Option<&Site> {
+        match name {
+            Some(name) => self.named(&name.to_ascii_lowercase()),
+            None => self.any.as_deref(),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty() && self.any.is_none()
     }

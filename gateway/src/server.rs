@@ -24,7 +24,9 @@ use crate::bind::{both, listen_tcp, only_v6};
 use crate::capture;
 use crate::credentials::Asking;
 use crate::early::{ClusterRegister, Keeper};
-use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
+use crate::front::admission::{
+    admission, admission_by_service, counts_handshakes, hold, turn_away,
+};
 use crate::front::{Shared, redirect, tcp};
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
@@ -173,6 +175,7 @@ impl Bound {
             true => config.admission(admission(&shared)),
             false => config,
         };
+        let config = config.admission_by_hello(admission_by_service(&shared));
         let config = config.unencrypted_for(&shared.unencrypted);
         let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());

@@ -482,6 +482,13 @@ impl Running {
         read.then(|| self.tls.alpn_protocol().unwrap_or_default())
     }
 
+    fn server_name(&self) -> Option<&str> {
+        match &self.tls {
+            Connection::Server(server) if self.alpn().is_some() => server.server_name(),
+            _ => None,
+        }
+    }
+
     fn export_keying_material(
         &self,
         label: &[u8],
@@ -537,6 +544,14 @@ impl Handshake for Session {
             Self::Running(running) => running.alpn(),
             Self::Away(_) => None,
             Self::Done(done) => Some(done.alpn()),
+        }
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        match self {
+            Self::Running(running) => running.server_name(),
+            // The summary has it.
+            Self::Away(_) | Self::Done(_) => None,
         }
     }
 

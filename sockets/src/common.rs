@@ -98,6 +98,12 @@ macro_rules! connection_methods {
             self.conn.look(|conn| conn.engine.alpn().map(<[u8]>::to_vec))
         }
 
+        /// The server name that the client has asked for; on servers it is known with [`Self::alpn`]. `None` if it asked for
+        /// none.
+        pub fn server_name(&self) -> Option<String> {
+            self.conn.look(|conn| conn.engine.server_name().map(str::to_owned))
+        }
+
         /// The limits of its own that an application has to announce on this connection, as tickets promise them which are made for it
         /// (`ServerTls::announce_application_limits`); known with [`Self::alpn`]. `None` on clients, and where TLS promises none.
         pub fn application_limits(

@@ -297,6 +297,8 @@ pub struct ServerConfig {
     pub(crate) backlog: usize,
     pub(crate) qlog: Option<Qlog>,
     pub(crate) admission: Admission,
+    /// Who decides again, once it is known what a client asks for.
+    pub(crate) hello: Option<DecideByHello>,
     pub(crate) unencrypted: Option<UnencryptedNetworks>,
     /// Which protocols clients can ask for, and the tickets that they get.
     pub(crate) tls: ServerTls,
@@ -315,6 +317,7 @@ impl ServerConfig {
             backlog: BACKLOG,
             qlog: None,
             admission: Admission::default(),
+            hello: None,
             unencrypted: None,
         }
     }
@@ -400,6 +403,17 @@ impl ServerConfig {
         self
     }
 
+    /// Asks `decide` about each client when its ClientHello is there, before TLS spends anything on it; false has it told
+    /// CONNECTION_REFUSED. Called with the connection locked: it must not wait, nor use connections.
+    #[must_use]
+    pub fn admission_by_hello(
+        mut self,
+        decide: impl Fn(&Hello<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.hello = Some(Arc::new(decide));
+        self
+    }
+
     /// Offers clients of these networks, and nobody else, 1-RTT packets without encryption
     /// ([`TransportConfig::disable_1rtt_encryption`]). **Everybody on the way can read and change what is sent**: name
     /// networks only where nobody is on the way whom you do not trust. A client gets them if it asks for them, and keeps
@@ -434,6 +448,21 @@ pub struct Attempt {
     /// It has proved its address with a token (RFC 9000, Section 8.1).
     pub validated: bool,
 }
+
+/// What a client asks for that wants to connect.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Hello<'a> {
+    /// Its address, which it may have made up.
+    pub remote: SocketAddr,
+    /// The server name, if there is one.
+    pub server_name: Option<&'a str>,
+    /// The application protocols that it offers (ALPN), in its order.
+    pub alpn: &'a [Vec<u8>],
+}
+
+/// Who decides by that.
+pub(crate) type DecideByHello = Arc<dyn Fn(&Hello<'_>) -> bool + Send + Sync>;
 
 /// What becomes of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

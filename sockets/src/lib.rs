@@ -104,7 +104,7 @@ pub use capture::{Capture, Captured, Captures, Capturing};
 pub use chunk::Chunk;
 pub use common::{HandshakeInfo, PathInfo};
 pub use config::{
-    Attempt, ClientConfig, Decision, EndpointConfig, MAX_SOCKETS, MAX_WORKERS, ServerConfig,
+    Attempt, ClientConfig, Decision, EndpointConfig, Hello, MAX_SOCKETS, MAX_WORKERS, ServerConfig,
     WorkerStats, Workers,
 };
 pub use error::{

@@ -149,6 +149,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   bytes_per_s = N                  of bodies, of all requests together, each way, from 16384; no limit
   requests = N                     under way, of all clients together; no limit
   requests_per_s = N               of all clients together; no limit
+  connections = N                  whose handshake asks for one of the names; no limit
+  handshakes_per_s = N             of those; no limit
   client_certificates = { ca = [\"FILE\"] }         clients show one of these authorities (PEM); and
                                    crl = [], lists of revoked ones, PEM or DER; required = true;
                                    headers = { certificate = \"client-cert\" }, and chain, fingerprint
@@ -179,6 +181,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   idle_timeout_ms = 300000         silence of a stream, or of a client's datagrams
   max_streams = 100                of a client, of each kind; as many as requests
   max_connections = 4096           to the origin; a client's datagrams over UDP are one
+  connections = N                  of clients, of all together; no limit
+  handshakes_per_s = N             of clients, of all together; no limit
   bytes_per_s = N                  of all clients together, each way, from 16384; no limit
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
   [[pass]]                         connections that are passed on without being ended here

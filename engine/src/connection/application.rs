@@ -119,6 +119,14 @@ impl Connection {
         settled.or_else(|| self.handshake.tls()?.alpn())
     }
 
+    /// The server name that was asked for: servers know it with [`Self::alpn`]. `None` if the client asked for none.
+    pub fn server_name(&self) -> Option<&str> {
+        match self.handshake_summary() {
+            Some(summary) => summary.server_name.as_deref(),
+            None => self.handshake.tls()?.server_name(),
+        }
+    }
+
     /// The limits that an application of a server has to announce here, as tickets promise them
     /// ([`Handshake::application_limits`](crate::crypto::Handshake::application_limits)).
     pub fn application_limits(&self) -> Option<[u64; APPLICATION_LIMITS]> {
@@ -170,6 +178,13 @@ impl Connection {
     pub fn accept_handshake(&mut self, now: Time, tls: &dyn TlsConfig) {
         let result = self.start_server_handshake(now, tls);
         self.after_tls(now, result);
+    }
+
+    /// Server: goes on after [`crate::Event::ClientHello`] with the configuration that the connection was accepted with.
+    pub fn accept_handshake_as_configured(&mut self, now: Time) {
+        if let Some(tls) = self.handshake.held_tls() {
+            self.accept_handshake(now, &*tls);
+        }
     }
 
     /// A handshake that runs elsewhere has something new to say.

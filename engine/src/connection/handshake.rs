@@ -139,6 +139,16 @@ impl HandshakeState {
         }
     }
 
+    /// What a handshake that waits for the application was to go on with.
+    pub(super) fn held_tls(&self) -> Option<Arc<dyn TlsConfig>> {
+        match self.opening.as_deref() {
+            Some(Opening::Server(listening)) if listening.held => {
+                Some(listening.config.tls.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// Puts another configuration in the place of the present one; false once TLS has started.
     pub(super) fn replace_config(&mut self, config: Arc<ServerConfig>) -> bool {
         self.listening().map(|listening| listening.config = config).is_some()

@@ -118,6 +118,11 @@ pub trait Handshake: Send {
         None
     }
 
+    /// The server name that the client asks for, on servers, as soon as they know [`Self::alpn`]; `None` if it asks for none.
+    fn server_name(&self) -> Option<&str> {
+        None
+    }
+
     /// The limits of the application's own that this connection has to announce, such as in SETTINGS of HTTP/3: those that
     /// tickets promise which are made here. Servers know them as soon as they know [`Self::alpn`]; `None` where nothing is
     /// promised.

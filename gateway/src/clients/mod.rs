@@ -3,6 +3,7 @@
 
 mod table;
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,14 @@ pub(crate) struct Exceeded {
     /// When it may try again, in seconds.
     pub(crate) retry_after: u32,
 }
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason)
+    }
+}
+
+impl std::error::Error for Exceeded {}
 
 /// What client addresses take now.
 #[derive(Debug)]

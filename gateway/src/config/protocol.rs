@@ -11,7 +11,8 @@ use super::check::Problems;
 use super::site::is_dns_name;
 use super::{ClientCertificates, Limits};
 use crate::pace::Rate;
-use crate::protocol::{self, Authority, Origin, Place, Protocols, QuicOrigin, Room};
+use crate::protocol::{self, Authority, Origin, Place, Protocols, QuicOrigin};
+use crate::quota::Quota;
 use crate::resolve::Resolver;
 
 /// How often an origin over QUIC hears of a client that says nothing, so that it does not give up earlier.
@@ -65,6 +66,12 @@ pub struct Protocol {
     /// Connections to the origin at once, of all clients together; the datagrams of a client over UDP are one.
     #[serde(default = "default_connections")]
     pub max_connections: usize,
+    /// Connections of clients at once, of all clients together. No limit if not given, as with those below.
+    #[serde(default)]
+    pub connections: Option<u32>,
+    /// Handshakes of clients in a second, of all clients together.
+    #[serde(default)]
+    pub handshakes_per_s: Option<u32>,
     /// Bytes of streams and datagrams in a second, of all clients together, each way. No limit if not given.
     #[serde(default)]
     pub bytes_per_s: Option<u64>,
@@ -188,6 +195,11 @@ fn rules(
         );
     }
     super::limits::rate(&format!("{place}.bytes_per_s"), protocol.bytes_per_s, problems);
+    let counts =
+        [("connections", protocol.connections), ("handshakes_per_s", protocol.handshakes_per_s)];
+    for (name, value) in counts {
+        super::limits::count(&format!("{place}.{name}"), value, problems);
+    }
     if protocol.max_connections == 0 {
         problems.add(format!("{place}.max_connections"), "0 would let nobody through");
     }
@@ -204,7 +216,8 @@ fn rules(
         idle: problems.wait(&format!("{place}.idle_timeout_ms"), protocol.idle_timeout_ms),
         max_streams: max_streams as usize,
         piece: protocol.buffer_bytes,
-        room: Room::new(protocol.max_connections),
+        room: Quota::new(Some(u32::try_from(protocol.max_connections).unwrap_or(u32::MAX)), None),
+        clients: Quota::new(protocol.connections, protocol.handshakes_per_s),
         rate: protocol.bytes_per_s.map(Rate::new),
     }
 }
@@ -309,7 +322,7 @@ mod tests {
             "[[protocol]]\nalpn = []\n\
              [[protocol]]\nalpn = [\"h3\", \"a\", \"a\"]\nnames = [\"a b\"]\nstreams = \"tcp://a\"\n\
              datagrams = \"udp://a\"\nca = \"x\"\nconnect_timeout_ms = 0\nidle_timeout_ms = 0\n\
-             max_streams = 101\nmax_connections = 0\nbuffer_bytes = 1\n\
+             max_streams = 101\nmax_connections = 0\nconnections = 0\nhandshakes_per_s = 1000001\nbuffer_bytes = 1\n\
              [[protocol]]\nalpn = [\"b\"]\nstreams = \"quic://a:1\"\ndatagrams = \"quic://b:1\"\n\
              ca = \"missing.pem\"\nearly_data = true\nproxy_protocol = true\n\
              [[protocol]]\nalpn = [\"c\"]\ndatagrams = \"udp://a:1\"\nproxy_protocol = true\nnames = []\n",
@@ -327,6 +340,8 @@ mod tests {
             "protocol 2.idle_timeout_ms",
             "protocol 2.max_streams",
             "protocol 2.max_connections",
+            "protocol 2.connections: is not within 1 and",
+            "protocol 2.handshakes_per_s: is not within 1 and",
             "protocol 2.buffer_bytes",
             "protocol 3.datagrams: is not the same",
             "protocol 3.ca: ",

@@ -37,6 +37,10 @@ pub struct Site {
     pub requests: Option<u32>,
     /// Requests in a second, of all clients together.
     pub requests_per_s: Option<u32>,
+    /// Connections of clients whose handshake asks for one of the names, of all clients together.
+    pub connections: Option<u32>,
+    /// Their handshakes in a second.
+    pub handshakes_per_s: Option<u32>,
     /// Clients show certificates.
     pub client_certificates: Option<ClientCertificates>,
     /// Whether answers are compressed on their way, if their type and length make it worth it.
@@ -107,7 +111,12 @@ pub(super) fn check(
                 .add(&place, "has no names; names = [\"*\"] stands for all that others have not");
         }
         super::limits::rate(&format!("{place}.bytes_per_s"), site.bytes_per_s, problems);
-        let counts = [("requests", site.requests), ("requests_per_s", site.requests_per_s)];
+        let counts = [
+            ("requests", site.requests),
+            ("requests_per_s", site.requests_per_s),
+            ("connections", site.connections),
+            ("handshakes_per_s", site.handshakes_per_s),
+        ];
         for (name, value) in counts {
             super::limits::count(&format!("{place}.{name}"), value, problems);
         }
@@ -119,6 +128,7 @@ pub(super) fn check(
             rule: rule(&place, site, directory, problems),
             rate: site.bytes_per_s.map(Rate::new),
             quota: Quota::new(site.requests, site.requests_per_s),
+            clients: Quota::new(site.connections, site.handshakes_per_s),
         });
         for name in &site.names {
             if let Some(what) = sites.add(name, &checked) {

@@ -4,11 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 
 use quicket::tokio::Connection;
-use quicket::{Attempt, Decision};
+use quicket::{Attempt, Decision, Hello};
 
+use super::service::Service;
 use super::{Shared, http3, unencrypted};
 use crate::clients::{Exceeded, Held};
 use crate::protocol;
+use crate::quota::Taken;
 use crate::snapshot::Snapshot;
 
 /// True if handshakes of each address are counted.
@@ -35,6 +37,19 @@ pub(crate) fn admission(
     }
 }
 
+/// Decides about clients over QUIC by the service that they ask for.
+pub(crate) fn admission_by_service(
+    shared: &Arc<Shared>,
+) -> impl Fn(&Hello<'_>) -> bool + Send + Sync + 'static {
+    let shared = Arc::clone(shared);
+    move |hello| {
+        let snapshot = shared.current().0;
+        let service = Service::asked(&snapshot, hello);
+        let taken = service.map_or(Ok(()), |service| service.greet());
+        taken.inspect_err(|exceeded| shared.metrics.refused(exceeded.reason)).is_ok()
+    }
+}
+
 /// Holds a connection over QUIC if its client may have one more, and speaks what it has asked for.
 #[expect(
     clippy::manual_async_fn,
@@ -51,13 +66,17 @@ pub(crate) fn hold(connection: Connection, shared: Arc<Shared>) -> impl Future<O
     }
 }
 
-/// Counts a connection, if its client may have one more, and turns it away otherwise.
-fn admit(connection: &Connection, shared: &Arc<Shared>) -> Result<Option<Held>, Exceeded> {
+/// Counts a connection, if its client and its service may have one more, and turns it away otherwise.
+fn admit(
+    connection: &Connection,
+    shared: &Arc<Shared>,
+) -> Result<(Option<Held>, Option<Taken>), Exceeded> {
     let allowed = shared.current().0.limits.client;
     let address = connection.remote_addr().ip();
     // Early data comes before the client has answered.
     let is_proven = connection.handshake().is_some();
     let counted = shared.clients.connect(address, &allowed, is_proven);
+    let counted = counted.and_then(|held| Ok((held, served(connection, shared)?)));
     let control = |connection: &Connection, shared: &Shared| {
         shared.current().0.congestion.apply(connection, &shared.metrics);
         unencrypted::note(connection, &shared.metrics);
@@ -77,6 +96,14 @@ fn admit(connection: &Connection, shared: &Arc<Shared>) -> Result<Option<Held>, 
         shared.metrics.refused(exceeded.reason);
         turn_away(connection, exceeded.reason);
     })
+}
+
+/// Counts a connection for its service.
+fn served(connection: &Connection, shared: &Shared) -> Result<Option<Taken>, Exceeded> {
+    let snapshot = shared.current().0;
+    let (name, alpn) = (connection.server_name(), connection.alpn().unwrap_or_default());
+    let service = Service::of(&snapshot, name.as_deref(), &alpn);
+    service.map_or(Ok(None), |service| service.connect())
 }
 
 /// Closes a connection that is one too many.

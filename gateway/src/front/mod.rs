@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod http3;
 pub(crate) mod introduction;
 pub(crate) mod redirect;
+mod service;
 pub(crate) mod tcp;
 mod unencrypted;
 

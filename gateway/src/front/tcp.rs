@@ -13,13 +13,15 @@ use tokio_rustls::server::TlsStream;
 
 use super::Shared;
 use super::accept::accept_all;
-use crate::acme::Challenges;
+use super::service::Service;
 use crate::boxed::boxed;
+use crate::clients::Exceeded;
 use crate::credentials::Credentials;
 use crate::metrics::Metrics;
 use crate::pass::Pass;
 use crate::pass::tls::{Beginning as Peeked, beginning, carry};
 use crate::proxy::{self, Client};
+use crate::quota::Taken;
 use crate::snapshot::{Limits, Snapshot};
 use crate::{Body, BodyError};
 
@@ -32,22 +34,32 @@ const SEND_BUFFER: usize = 32 << 10;
 async fn accept(
     tls: &Tls,
     stream: TcpStream,
-    challenges: &Challenges,
-) -> Result<Option<TlsStream<TcpStream>>, BodyError> {
+    shared: &Shared,
+) -> Result<Option<(TlsStream<TcpStream>, Option<Taken>)>, BodyError> {
     // Certificates may be others when the ClientHello is there: which of them has its key elsewhere is seen then.
     let begun = Beginning::read(stream).await?;
-    match challenges.answer(&begun.client_hello()) {
+    match shared.challenges.answer(&begun.client_hello()) {
         Some(config) => {
             begun.finish(config).await?.shutdown().await?;
             Ok(None)
         }
-        None => Ok(Some(tls.finish(begun).await?)),
+        None => {
+            let counted = {
+                let (snapshot, hello) = (shared.current().0, begun.client_hello());
+                let service = Service::of_http(&snapshot, hello.server_name());
+                service.map_or(Ok(None), |service| service.begin())?
+            };
+            Ok(Some((tls.finish(begun).await?, counted)))
+        }
     }
 }
 
 const NO_HANDSHAKE: &str = "no handshake of TLS";
 
 fn why_no_handshake(error: &BodyError) -> &'static str {
+    if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
+        return exceeded.reason;
+    }
     let io = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     let tls = io.and_then(|error| error.downcast_ref::<rustls::Error>());
     match tls {
@@ -129,12 +141,12 @@ async fn serve(
             }
         }
     };
-    let accepting = accept(&tls, stream, &shared.challenges);
+    let accepting = accept(&tls, stream, &shared);
     let stream = tokio::time::timeout(limits.header_timeout, accepting).await;
     let metrics = Arc::clone(&shared.metrics);
     let stream = stream.map_err(BodyError::from).and_then(|stream| stream);
     let stream = stream.inspect_err(|error| metrics.refused(why_no_handshake(error)))?;
-    let Some(stream) = stream else { return Ok(()) };
+    let Some((stream, _counted)) = stream else { return Ok(()) };
     let credentials = Credentials::of_tcp(stream.get_ref().1);
     let _open = metrics.connected(protocol(&stream));
     let mut ending = shared.ending.clone();

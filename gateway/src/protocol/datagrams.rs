@@ -22,7 +22,7 @@ pub(super) async fn carry(client: &Client, to: Option<&Authority>) -> Infallible
             continue;
         };
         // Counts for as long as there is a socket.
-        let Some(_room) = client.protocol.room.take() else {
+        let Ok(_room) = client.protocol.room.take_place() else {
             client.tally.datagrams_dropped.add(1);
             continue;
         };

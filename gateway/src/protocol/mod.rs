@@ -7,7 +7,6 @@ mod datagrams;
 mod origin;
 pub(crate) mod proxy_header;
 mod quic;
-mod room;
 mod serve;
 mod sockets;
 mod tally;
@@ -18,12 +17,12 @@ use std::time::Duration;
 
 pub(crate) use self::origin::{Authority, Origin, Place};
 pub(crate) use self::quic::QuicOrigin;
-pub(crate) use self::room::Room;
 pub(crate) use self::serve::serve;
 pub(crate) use crate::carry::code::TOO_MANY;
 use crate::credentials::Rule;
 use crate::names::Names;
 use crate::pace::Rate;
+use crate::quota::Quota;
 
 /// What becomes of connections by a protocol.
 #[derive(Debug)]
@@ -44,7 +43,9 @@ pub(crate) struct Protocol {
     /// How many bytes are read from a socket at once.
     pub(crate) piece: usize,
     /// For connections to the origin, of all clients together.
-    pub(crate) room: Room,
+    pub(crate) room: Quota,
+    /// For connections of clients, and their handshakes.
+    pub(crate) clients: Quota,
     /// How fast streams and datagrams flow, of all clients together.
     pub(crate) rate: Option<Rate>,
 }
@@ -79,13 +80,15 @@ impl Protocols {
         &self.alpn
     }
 
-    /// Goes on with the connections and rates of the configuration before, by protocols of the same names to the same origins.
+    /// Goes on with what protocols of the same names have had by the configuration before: with the connections of clients in any case, with those
+    /// to the origin, and rates, where it is the same one.
     pub(crate) fn take_over(&self, before: &Self) {
         for (alpn, name, protocol) in &self.all {
-            let is_same = |other: &&(String, String, Arc<Protocol>)| {
-                (&other.0, &other.1) == (alpn, name) && other.2.origin.is_like(&protocol.origin)
-            };
-            if let Some((_, _, before)) = before.all.iter().find(is_same) {
+            let is_same =
+                |other: &&(String, String, Arc<Protocol>)| (&other.0, &other.1) == (alpn, name);
+            let Some((_, _, before)) = before.all.iter().find(is_same) else { continue };
+            protocol.clients.take_over(&before.clients);
+            if before.origin.is_like(&protocol.origin) {
                 protocol.room.take_over(&before.room);
                 if let (Some(rate), Some(before)) = (&protocol.rate, &before.rate) {
                     rate.take_over(&before.account());

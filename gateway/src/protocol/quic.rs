@@ -82,7 +82,7 @@ impl QuicOrigin {
 pub(super) async fn carry(client: &Arc<Client>, origin: &QuicOrigin) -> ConnectionError {
     let Client { connection: near, protocol, .. } = &**client;
     // One for as long as this lasts.
-    let Some(_room) = protocol.room.take() else {
+    let Ok(_room) = protocol.room.take_place() else {
         near.close(code::TOO_MANY, b"there are too many connections to the origin");
         return near.closed().await;
     };

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use quicket::tokio::Stream;
 use tokio::sync::Semaphore;
 
-use super::room::Taken;
 use super::serve::Client;
 use super::{Place, proxy_header};
 use crate::carry::{self, Ends, Meter, Rules, Socket, Source, code};
+use crate::quota::Taken;
 
 /// Carries each stream that the client opens until `stops` is ready, and then those that are open.
 pub(super) async fn carry(
@@ -103,7 +103,7 @@ async fn connect(client: &Client, place: Option<Place>) -> Result<(Link, Vec<u8>
     let counted = client.counted()?;
     // Only datagrams go on.
     let place = place.ok_or(code::NOT_SERVED)?;
-    let room = protocol.room.take().ok_or(code::TOO_MANY)?;
+    let room = protocol.room.take_place().map_err(|_| code::TOO_MANY)?;
     let socket = place.connect(protocol.connect).await.map_err(|error| {
         log::debug!("{}: {place}: {error}", connection.remote_addr());
         code::UNREACHABLE
@@ -129,7 +129,7 @@ async fn connect(client: &Client, place: Option<Place>) -> Result<(Link, Vec<u8>
 /// A connection that counts as one for as long as it is there.
 struct Link {
     socket: Socket,
-    _room: Taken,
+    _room: Option<Taken>,
     _counted: Option<crate::clients::Held>,
 }
 

@@ -1,6 +1,6 @@
 //! Locks that know who holds them. No function of the application runs under one, but for a few that are asked where the
 //! answer is needed at once, and whose documentation forbids to use connections: `KeyLog::taker`,
-//! `ChooseClientPolicy::choose`, `StrikeRegister::refused`, and `Capture` (docs/threads.md). If one of these did, or another one
+//! `ChooseClientPolicy::choose`, `ServerConfig::admission_by_hello`, `StrikeRegister::refused`, and `Capture` (docs/threads.md). If one of these did, or another one
 //! by a fault of ours, and used what is locked, it would wait for itself; it panics instead, with a message that says why.
 
 use std::cell::Cell;

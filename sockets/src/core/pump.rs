@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use quicket_engine::time::{Duration, Time};
-use quicket_engine::{Event, StreamEvent, Transmit, TransmitStatus};
+use quicket_engine::{
+    Event, StreamEvent, Transmit, TransmitStatus, TransportError, TransportErrorCode,
+};
 use quicket_wire::Dir;
 
 use super::Core;
@@ -13,6 +15,7 @@ use super::cell::{Cell, Conn, Role, SendEnd, Unsent, UnsentState};
 use super::link::Links;
 use super::postpone::POSTPONED;
 use super::waiters::{Interest, Wakes};
+use crate::config::Hello;
 use quicket_udp::{Outgoing, SendOutcome};
 
 /// How many bursts one connection may send before others get their turn.
@@ -158,7 +161,9 @@ impl Core {
                     conn.early_ready = true;
                     wake_openers(conn, wakes);
                 }
-                Event::ClientHello { alpn, .. } => self.greet(now, cell, conn, &alpn, wakes),
+                Event::ClientHello { alpn, server_name } => {
+                    self.greet(now, cell, conn, (&alpn, server_name.as_deref()), wakes);
+                }
                 Event::EarlyDataRejected => conn.early_rejected = true,
                 Event::DatagramReceived => conn.waiters.wake(Interest::ReceiveDatagram, wakes),
                 Event::DatagramsUnblocked => conn.waiters.wake(Interest::SendDatagram, wakes),
@@ -183,13 +188,14 @@ impl Core {
         }
     }
 
-    /// Hands a connection over at its ClientHello; the listener has nothing more to do with it.
+    /// Hands a connection over at its ClientHello, and the listener has nothing more to do with it; or has the application
+    /// decide about it.
     fn greet(
         &self,
         now: Time,
         cell: &Arc<Cell>,
         conn: &mut Conn,
-        alpn: &[Vec<u8>],
+        (alpn, server_name): (&[Vec<u8>], Option<&str>),
         wakes: &mut Wakes,
     ) {
         if conn.role != Role::Announcing {
@@ -199,6 +205,15 @@ impl Core {
             self.reception().on_settled();
             conn.role = Role::Announced;
             greeter.on_client_hello(now, (self.number, cell), conn, alpn, wakes);
+        } else if let Some(decide) = self.reception().hello() {
+            let remote = conn.engine.remote();
+            if decide(&Hello { remote, server_name, alpn }) {
+                conn.engine.accept_handshake_as_configured(now);
+            } else {
+                let why = "the application takes no more of these";
+                let code = TransportErrorCode::CONNECTION_REFUSED;
+                conn.engine.abort(now, TransportError::new(code, why));
+            }
         }
     }
 

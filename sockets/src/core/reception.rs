@@ -12,7 +12,7 @@ use super::parker::CurrentThread;
 use super::routing::{Greeter, ListenOptions};
 use super::waiter_id::WaiterId;
 use super::waiters::{Interest, Waiter, Waiters, Wakes};
-use crate::config::Admission;
+use crate::config::{Admission, DecideByHello};
 use crate::unencrypted::Unencrypted;
 
 /// A connection with the number of the worker that owns it.
@@ -83,6 +83,11 @@ impl Reception {
     /// Who decides about attempts, if there is a listener.
     pub(super) fn admission(&self) -> Option<Admission> {
         self.lock().listening.as_ref().map(|listening| listening.options.admission.clone())
+    }
+
+    /// Who decides about clients by what they ask for.
+    pub(super) fn hello(&self) -> Option<DecideByHello> {
+        self.lock().listening.as_ref()?.options.hello.clone()
     }
 
     /// Whose connections are not as those of all others, if there is a listener.

@@ -17,7 +17,7 @@ use super::reception::{Ready, Reception};
 use super::switch::Switch;
 use super::waiter_id::WaiterId;
 use super::waiters::{Interest, Waiter, Waiters, Wakes};
-use crate::config::Admission;
+use crate::config::{Admission, DecideByHello};
 use crate::unencrypted::Unencrypted;
 
 /// The part of an endpoint that connections share, behind one lock that is held only to look
@@ -82,6 +82,7 @@ pub(crate) trait Greeter: Send + Sync {
 pub(crate) struct ListenOptions {
     pub(crate) backlog: usize,
     pub(crate) admission: Admission,
+    pub(crate) hello: Option<DecideByHello>,
     pub(crate) early: bool,
     pub(crate) greeter: Option<Arc<dyn Greeter>>,
     /// Whose connections are configured otherwise; the engine's configuration is that of all others.

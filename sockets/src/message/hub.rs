@@ -353,6 +353,7 @@ impl Hub {
         let options = ListenOptions {
             backlog: MAX_GREETINGS,
             admission,
+            hello: None,
             early: false,
             greeter: Some(Arc::clone(self) as Arc<dyn Greeter>),
             unencrypted: None,

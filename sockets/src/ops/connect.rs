@@ -166,7 +166,9 @@ impl CoreRef {
 
     /// Starts to listen.
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
-        let ServerConfig { mut protocol, backlog, qlog, admission, unencrypted, tls } = config;
+        let ServerConfig { mut protocol, backlog, qlog, admission, hello, unencrypted, tls } =
+            config;
+        protocol.hold_client_hello |= hello.is_some();
         let captured = self.captures().map(|captures| captures.observers(self.clock()));
         let logged = qlog.map(|qlog| qlog.observers(self.clock()));
         protocol.observers = logged.or(protocol.observers).or(captured);
@@ -175,7 +177,8 @@ impl CoreRef {
         }
         let unencrypted =
             unencrypted.map(|networks| Arc::new(Unencrypted::new(networks, &protocol)));
-        let options = ListenOptions { backlog, admission, early, greeter: None, unencrypted };
+        let options =
+            ListenOptions { backlog, admission, hello, early, greeter: None, unencrypted };
         self.open(options, protocol)?;
         if let Err(error) = self.register(tls.alpn(), false) {
             self.stop_listening();
