@@ -168,15 +168,14 @@ fn handed(args: &args::Gateway) -> Result<Handed, Failure> {
 
 /// What the switch does not have, or does otherwise, or the next generation could not know.
 fn check_switched(snapshot: &Snapshot) -> Result<(), Failure> {
-    let message = match snapshot.listen[..] {
-        [_, _, ..] => "with --switch there is one address in listen: [::]:PORT stands for all",
-        [address] if address.port() == 0 => {
+    let message = match () {
+        () if snapshot.listen.iter().any(|address| address.port() == 0) => {
             "with --switch the port is one that the next generation knows, and not 0"
         }
-        _ if snapshot.has_balancer() => {
+        () if snapshot.has_balancer() => {
             "with --switch there is no [balancer]: the switch gives connection IDs of its own, which no balancer knows"
         }
-        _ => return Ok(()),
+        () => return Ok(()),
     };
     Err(Failure::new(Kind::Usage, message))
 }
@@ -319,5 +318,15 @@ mod tests {
         assert_eq!(switched(""), Ok(()));
         let told = switched("[balancer]\nconnection_ids = \"ids\"\nserver_id = \"01\"\n");
         assert!(told.unwrap_err().message.contains("with --switch there is no [balancer]"));
+        let listening = |listen: &str| {
+            let text = format!(
+                "listen = [{listen}]\n[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
+                 [[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = {{}}\n"
+            );
+            check_switched(&config::parse(&text, dir.path()).unwrap())
+        };
+        assert_eq!(listening("\"127.0.0.1:443\", \"[::1]:443\""), Ok(()));
+        let told = listening("\"127.0.0.1:443\", \"[::1]:0\"");
+        assert!(told.unwrap_err().message.contains("not 0"));
     }
 }

@@ -152,6 +152,26 @@ impl Site {
         until("the next generation", || self.serving().is_some_and(|(pid, _)| pid != before));
     }
 
+    /// The same where it serves at so many addresses.
+    fn upgrade_all(&self, addresses: usize) {
+        let before = self.serving_all();
+        assert!(self.quicket(&["switch", "upgrade"]).status().unwrap().success());
+        until("the next generation at all addresses", || {
+            let now = self.serving_all();
+            now.iter().filter(|pid| !before.contains(pid)).count() == addresses
+        });
+    }
+
+    /// The processes that new clients get, one for each address.
+    fn serving_all(&self) -> Vec<u64> {
+        let report = quicket_switch::client::status(&self.switch()).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let programs = report["addresses"].as_array().unwrap().iter();
+        let programs = programs.flat_map(|address| address["programs"].as_array().unwrap());
+        let serving = programs.filter(|program| program["state"] == "serving");
+        serving.map(|program| program["pid"].as_u64().unwrap()).collect()
+    }
+
     fn curl(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("curl");
         command.args(["-sS", "--cacert", "cert.pem", "--max-time", "30"]).args(arguments);
@@ -179,7 +199,11 @@ struct Conversation(Process);
 
 impl Conversation {
     fn new(site: &Site) -> Self {
-        let server = format!("localhost:{}", site.port);
+        Self::at(site, site.port)
+    }
+
+    fn at(site: &Site, port: u16) -> Self {
+        let server = format!("localhost:{port}");
         let mut command =
             site.quicket(&["connect", &server, "--alpn", "upper", "--ca", "cert.pem"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(site.open_log());
@@ -248,6 +272,60 @@ fn generations_follow_each_other_under_load_and_nothing_is_lost() {
     conversation.end();
     until("one generation", || site.serving().is_some_and(|(_, count)| count == 1));
     assert!(site.path("metrics.sock").exists(), "the last one has it still");
+}
+
+/// Each of them is an address at the switch.
+#[test]
+fn generations_follow_each_other_at_several_addresses() {
+    let site = Site::new();
+    let other = free_port();
+    let one = fs::read_to_string(site.path("site.toml")).unwrap();
+    let first = format!("\"127.0.0.1:{}\"", site.port);
+    let both = one.replacen(&first, &format!("{first}, \"127.0.0.1:{other}\""), 1);
+    fs::write(site.path("site.toml"), &both).unwrap();
+    let _first = site.start();
+    let mut conversation = Conversation::at(&site, other);
+    conversation.goes_on("hello");
+    let fetch = |port: u16| {
+        let url = format!("https://localhost:{port}/file");
+        let three = get(site.dir.path(), &["--ca", "cert.pem", "--http3-only", "-o", "-", &url]);
+        let two = site.curl(&["--http2", &url]);
+        assert!(three.stdout == content(SIZE), "{port}: {} {}", three.stderr, site.log());
+        assert!(two.stdout == content(SIZE), "{port}: {two:?} {}", site.log());
+    };
+    let (stop, fetched) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; 2]);
+    thread::scope(|scope| {
+        for (port, fetched) in [site.port, other].into_iter().zip(&fetched) {
+            let (stop, fetch) = (&stop, &fetch);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    fetch(port);
+                    fetched.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let counts = || fetched.each_ref().map(|count| count.load(Ordering::Relaxed));
+        for round in 1..=2 {
+            let before = counts();
+            until("requests", || (0..2).all(|at| counts()[at] > before[at] + 1));
+            site.upgrade_all(2);
+            conversation.goes_on(&format!("round {round}"));
+        }
+        let before = counts();
+        until("requests", || (0..2).all(|at| counts()[at] > before[at] + 1));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let told = || site.log().matches("has taken over").count();
+    until("the word of it", || told() == 2);
+    // The next one has only one of them: connections of the other go on.
+    fs::write(site.path("site.toml"), &one).unwrap();
+    site.upgrade_all(1);
+    until("the end of the other", || TcpStream::connect(("127.0.0.1", other)).is_err());
+    fetch(site.port);
+    conversation.goes_on("to the end");
+    // It is told once for each generation, whatever it has.
+    until("the last word", || told() == 3);
+    conversation.end();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use quicket::tokio::Endpoint;
-use quicket::{BindError, EndpointConfig};
+use quicket::{BindError, EndpointConfig, SwitchConfig};
 use quicket_front::Handed;
 use tokio::net::TcpListener;
 
@@ -13,15 +13,19 @@ use crate::start_error::StartError;
 /// How often a free port that TCP and UDP share is looked for.
 const PORT_ATTEMPTS: usize = 20;
 
-/// Binds each address over UDP, and over TCP if there is something for it.
+/// Binds each address over UDP, and over TCP if there is something for it. Behind the switch each has an endpoint of its own, and its part of the
+/// memory.
 pub(crate) async fn both(
     snapshot: &Snapshot,
     mut config: EndpointConfig,
     handed: &mut Handed,
-) -> Result<(Endpoint, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
+) -> Result<(Vec<Endpoint>, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
     let only_v6 = only_v6(&snapshot.listen);
     config.udp.only_v6 = only_v6;
-    let mut endpoint: Option<Endpoint> = None;
+    if config.switch.is_some() {
+        config.memory /= snapshot.listen.len().max(1);
+    }
+    let mut endpoints: Vec<Endpoint> = Vec::new();
     let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
     for &address in &snapshot.listen {
         let mut attempt = 0;
@@ -31,15 +35,17 @@ pub(crate) async fn both(
                 snapshot.has_tcp().then(|| listen_tcp(address, only_v6, handed)).transpose()?;
             let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
             let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
-            let udp = match &endpoint {
-                Some(endpoint) => endpoint.also_bind(bound).map(|at| (at, None)),
-                None => first(bound, config.clone(), handed)
+            let udp = match endpoints.first() {
+                Some(endpoint) if config.switch.is_none() => {
+                    endpoint.also_bind(bound).map(|at| (at, None))
+                }
+                before => own(bound, of_address(&config, before.is_none()), handed)
                     .await?
                     .map(|endpoint| (endpoint.local_addr(), Some(endpoint))),
             };
             match udp {
-                Ok((at, first)) => {
-                    endpoint = endpoint.or(first);
+                Ok((at, own)) => {
+                    endpoints.extend(own);
                     addresses.push(at);
                     listeners.extend(listener);
                     break;
@@ -51,12 +57,23 @@ pub(crate) async fn both(
         }
     }
     // A snapshot has one address at least.
-    let endpoint = endpoint.ok_or(StartError::OtherAddresses)?;
-    Ok((endpoint, addresses, listeners))
+    match endpoints.is_empty() {
+        true => Err(StartError::OtherAddresses),
+        false => Ok((endpoints, addresses, listeners)),
+    }
+}
+
+/// Of an endpoint at the first address, or at another one.
+fn of_address(config: &EndpointConfig, is_first: bool) -> EndpointConfig {
+    let mut own = config.clone();
+    if !is_first {
+        own.switch = own.switch.map(SwitchConfig::at_further_address);
+    }
+    own
 }
 
 /// An endpoint at an address, with the socket that was handed over for it, if there is one.
-async fn first(
+async fn own(
     address: SocketAddr,
     config: EndpointConfig,
     handed: &mut Handed,

@@ -24,16 +24,15 @@ use crate::bind::{both, listen_tcp, only_v6};
 use crate::capture;
 use crate::credentials::Asking;
 use crate::early::{ClusterRegister, Keeper};
-use crate::front::admission::{
-    admission, admission_by_service, counts_handshakes, hold, turn_away,
-};
+use crate::front::admission::{admission, admission_by_service, counts_handshakes};
+use crate::front::reception::Reception;
 use crate::front::{Shared, redirect, tcp};
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
 use crate::pass::Relay;
 use crate::presented::{Presented, Shown};
 use crate::snapshot::{Limits, Snapshot, expired};
-use crate::stage::{Ending, Stage};
+use crate::stage::{Ending, Stage, hand_over};
 use crate::start_error::StartError;
 
 /// How long the log may take in the end, spans after it, the last report to balancers, and captures.
@@ -44,8 +43,10 @@ const PROGRAM: &str = "quicket-gateway";
 /// A gateway that has its sockets.
 pub struct Bound {
     gateway: Gateway,
-    endpoint: Endpoint,
-    listener: Listener,
+    /// One, or one for each address behind the switch.
+    endpoints: Vec<Endpoint>,
+    /// In the same order.
+    listeners: Vec<Listener>,
     addresses: Vec<SocketAddr>,
     /// At the same addresses; none without sites.
     tcp: Vec<TcpListener>,
@@ -55,7 +56,7 @@ pub struct Bound {
     reading: Option<metrics::Listener>,
     /// What asks other gateways' register of tickets.
     keeper: Option<Keeper>,
-    stage: watch::Sender<Stage>,
+    stage: Arc<watch::Sender<Stage>>,
 }
 
 /// Why a gateway serves no more.
@@ -132,6 +133,13 @@ impl Bound {
         let member = member(&snapshot, &mut sockets)?;
         let is_switched = sockets.switch.is_some();
         check_passes(&snapshot, is_switched)?;
+        let (stage, ending) = Ending::new();
+        let stage = Arc::new(stage);
+        // The gateway has ended when nobody can set the stage any more.
+        let handing_over = Arc::downgrade(&stage);
+        sockets.switch = sockets.switch.map(|switch| {
+            switch.on_superseded(move || handing_over.upgrade().iter().for_each(|it| hand_over(it)))
+        });
         let relay = Relay::new();
         sockets.pass_through = Some(Arc::clone(&relay) as _);
         let captures = Captures::default();
@@ -149,7 +157,7 @@ impl Bound {
         tls.announce_application_limits(announced(&snapshot));
         shown.count(&metrics);
         let acceptor = Tls::new(&tls).map_err(StartError::Tls)?;
-        let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
+        let (endpoints, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
         let only_v6 = only_v6(&snapshot.redirect);
         let redirects =
             snapshot.redirect.iter().map(|&address| listen_tcp(address, only_v6, &mut handed));
@@ -163,7 +171,6 @@ impl Bound {
         if let Some(left) = handed.left() {
             return Err(StartError::Unwanted(left));
         }
-        let (stage, ending) = Ending::new();
         let counts_handshakes = counts_handshakes(&snapshot);
         let shared = Shared::new(snapshot, log, metrics, ending, Arc::clone(&relay));
         let spans = shared.prepare_spans(&shared.current().0)?;
@@ -177,7 +184,9 @@ impl Bound {
         };
         let config = config.admission_by_hello(admission_by_service(&shared));
         let config = config.unencrypted_for(&shared.unencrypted);
-        let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
+        // Behind the switch each takes the place of one of the generation before.
+        let listening = endpoints.iter().map(|endpoint| endpoint.listen_early(config.clone()));
+        let listeners = listening.collect::<Result<_, _>>().map_err(StartError::Listen)?;
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
         let (plan, presented) =
             (Arc::new(watch::Sender::new(plan)), Arc::new(Presented::new(shown)));
@@ -197,8 +206,8 @@ impl Bound {
         };
         Ok(Self {
             gateway,
-            endpoint,
-            listener,
+            endpoints,
+            listeners,
             addresses,
             tcp,
             acceptor,
@@ -258,8 +267,8 @@ impl Bound {
     ) -> Result<Ended, E> {
         let Self {
             gateway,
-            endpoint,
-            listener,
+            endpoints,
+            listeners,
             addresses,
             tcp,
             acceptor,
@@ -291,34 +300,16 @@ impl Bound {
             tokio::spawn(member.report(stage.subscribe(), drains))
         });
         let mut stop = std::pin::pin!(stop);
-        let ended = loop {
-            tokio::select! {
-                accepted = listener.accept() => {
-                    let connection = match accepted {
-                        Ok(connection) => connection,
-                        Err(AcceptError::Superseded) => {
-                            serves()?;
-                            break Ended::Superseded;
-                        }
-                        Err(error) => return Err(error.into()),
-                    };
-                    match Arc::clone(&shared.room).try_acquire_owned() {
-                        Ok(permit) => {
-                            let shared = Arc::clone(shared);
-                            tokio::spawn(async move {
-                                hold(connection, shared).await;
-                                drop(permit);
-                            });
-                        }
-                        Err(_) => {
-                            shared.metrics.refused("too many connections");
-                            turn_away(&connection, "there are too many connections");
-                        }
-                    }
-                }
-                () = &mut stop => break Ended::Stopped,
+        let mut reception = Reception::new(listeners, shared);
+        let ended = tokio::select! {
+            superseded = reception.take_all() => {
+                superseded?;
+                serves()?;
+                Ended::Superseded
             }
+            () = &mut stop => Ended::Stopped,
         };
+        reception.rest().await;
         // All permits are back when all connections have ended.
         let all = limits.connections.min(tokio::sync::Semaphore::MAX_PERMITS);
         let all = u32::try_from(all).unwrap_or(u32::MAX);
@@ -334,8 +325,15 @@ impl Bound {
         }
         stage.send_replace(Stage::Stops);
         let _ = tokio::time::timeout(limits.drain, shared.room.acquire_many(all)).await;
-        endpoint.close(h3::error::Code::H3_NO_ERROR.value(), b"the gateway was stopped");
-        let _ = tokio::time::timeout(Duration::from_millis(500), endpoint.wait_idle()).await;
+        for endpoint in &endpoints {
+            endpoint.close(h3::error::Code::H3_NO_ERROR.value(), b"the gateway was stopped");
+        }
+        let all_idle = async {
+            for endpoint in &endpoints {
+                endpoint.wait_idle().await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(500), all_idle).await;
         tasks.shutdown().await;
         // Balancers hear of the end even if nothing was under way.
         drop(stage);

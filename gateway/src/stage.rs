@@ -8,6 +8,8 @@ pub(crate) enum Stage {
     /// All.
     #[default]
     Serves,
+    /// The next generation takes what is new over TCP, and what is new over QUIC, but for clients that were on their way.
+    HandsOver,
     /// The next generation takes what is new. Requests under way are answered; what has no requests
     /// (private protocols, upgrades) goes on.
     Superseded,
@@ -39,6 +41,11 @@ impl Ending {
         }
     }
 
+    /// Waits until nothing new is accepted over TCP.
+    pub(crate) async fn accepts_no_more(&mut self) {
+        self.reaches(Stage::HandsOver).await;
+    }
+
     /// Waits until nothing new is taken.
     pub(crate) async fn takes_nothing_new(&mut self) {
         self.reaches(Stage::Superseded).await;
@@ -51,5 +58,39 @@ impl Ending {
 
     async fn reaches(&mut self, wanted: Stage) {
         let _ = self.0.wait_for(|stage| *stage >= wanted).await;
+    }
+}
+
+/// The next generation has taken over: what waits to be accepted over TCP is its.
+pub(crate) fn hand_over(stage: &watch::Sender<Stage>) {
+    stage.send_if_modified(|stage| {
+        let serves = *stage == Stage::Serves;
+        if serves {
+            *stage = Stage::HandsOver;
+        }
+        serves
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Over TCP nothing new is accepted before what is there is told.
+    #[tokio::test]
+    async fn what_is_new_over_tcp_is_handed_over_first() {
+        let (stage, ending) = Ending::new();
+        let (mut accepting, mut taking) = (ending.clone(), ending.clone());
+        let accepts = async move { accepting.accepts_no_more().await };
+        let takes = async move { taking.takes_nothing_new().await };
+        let (accepts, takes) = (tokio::spawn(accepts), tokio::spawn(takes));
+        stage.send_replace(Stage::HandsOver);
+        accepts.await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(!takes.is_finished());
+        stage.send_replace(Stage::Superseded);
+        takes.await.unwrap();
+        drop(stage);
+        assert!(ending.is_over() && ending.stage() == Stage::Stops);
     }
 }

@@ -1,7 +1,7 @@
 //! Names of origins that move, told by a name server of the test's own.
 
 mod common;
-#[path = "../src/resolve/dns_server.rs"]
+#[path = "../src/resolve/dns_server_for_tests.rs"]
 mod dns_server;
 
 use std::time::Instant;

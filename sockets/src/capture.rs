@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use quicket_engine::time::Time;
 use quicket_engine::{NewConnection, Observation, Observer, Observers};
@@ -51,7 +51,7 @@ pub struct Captured<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A place where captures of an endpoint begin ([`EndpointConfig::captures`](crate::EndpointConfig::captures)).
+/// A place where captures of endpoints begin ([`EndpointConfig::captures`](crate::EndpointConfig::captures)).
 ///
 /// It is the [`KeyLog`] of the endpoint's TLS configuration too, if secrets are to be captured. Clones are the same
 /// place.
@@ -62,9 +62,8 @@ pub struct Captures(Arc<Place>);
 struct Place {
     is_active: AtomicBool,
     running: RwLock<Option<Running>>,
-    endpoint: OnceLock<Weak<Core>>,
-    /// Held while a capture begins or ends.
-    turn: Mutex<()>,
+    /// The endpoints; held while a capture begins or ends.
+    turn: Mutex<Vec<Weak<Core>>>,
 }
 
 #[derive(Clone)]
@@ -86,7 +85,7 @@ impl Captures {
     /// or observers of its own.
     #[must_use]
     pub fn begin(&self, capture: Arc<dyn Capture>, qlog: Option<Qlog>) -> Option<Capturing> {
-        let _turn = self.turn();
+        let turn = self.turn();
         let running = Running { capture, qlog, is_over: Arc::default() };
         {
             let mut place = self.0.running.write().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +95,7 @@ impl Captures {
             *place = Some(running.clone());
         }
         self.0.is_active.store(true, Ordering::Relaxed);
-        for core in self.workers() {
+        for core in workers(&turn) {
             core.observe_all(&running);
         }
         Some(Capturing { captures: self.clone(), is_over: running.is_over })
@@ -104,7 +103,7 @@ impl Captures {
 
     /// Ends the capture of this mark.
     fn end(&self, is_over: &Arc<AtomicBool>) {
-        let _turn = self.turn();
+        let turn = self.turn();
         let running = {
             let mut place = self.0.running.write().unwrap_or_else(PoisonError::into_inner);
             place.take_if(|running| Arc::ptr_eq(&running.is_over, is_over))
@@ -113,7 +112,7 @@ impl Captures {
         self.0.is_active.store(false, Ordering::Relaxed);
         running.is_over.store(true, Ordering::Relaxed);
         if running.qlog.is_some() {
-            for core in self.workers() {
+            for core in workers(&turn) {
                 core.forget_observers();
             }
         }
@@ -126,8 +125,9 @@ impl Captures {
     }
 
     pub(crate) fn attach(&self, core: &Arc<Core>) {
-        // A place has one endpoint, its first.
-        let _ = self.0.endpoint.set(Arc::downgrade(core));
+        let mut endpoints = self.turn();
+        endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+        endpoints.push(Arc::downgrade(core));
     }
 
     /// Has connections of a listener observed that begin during a capture.
@@ -156,14 +156,14 @@ impl Captures {
         }
     }
 
-    fn workers(&self) -> Vec<Arc<Core>> {
-        let endpoint = self.0.endpoint.get().and_then(Weak::upgrade);
-        endpoint.map(|core| core.workers()).unwrap_or_default()
-    }
-
-    fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
+    fn turn(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Core>>> {
         self.0.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Of all endpoints.
+fn workers(endpoints: &[Weak<Core>]) -> impl Iterator<Item = Arc<Core>> {
+    endpoints.iter().filter_map(Weak::upgrade).flat_map(|core| core.workers())
 }
 
 /// A capture that runs, and ends when this is dropped. What connections have under way may still be told for a moment.

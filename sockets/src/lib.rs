@@ -20,7 +20,7 @@
 //! | say whom to trust | [`ClientTls`]: the system's roots, roots of your own, a pinned [`Fingerprint`] |
 //! | show a certificate | [`Identity`]: from files, or made on the spot; [`ServerTls`] |
 //! | set timeouts, windows, congestion control | [`TransportConfig`] in [`ClientConfig`], [`ServerConfig`] |
-//! | decide who may connect | [`ServerConfig::admission`], [`ServerConfig::retry`] |
+//! | decide who may connect | [`ServerConfig::admission`], [`ServerConfig::admission_by_hello`], [`ServerConfig::retry`] |
 //! | resume sessions | [`ClientConfig::sessions`] with [`MemorySessionStore`] or [`FileSessionStore`] |
 //! | see what happens | [`Qlog`]; `stats()` of connections; [`KeyLogFile`] for Wireshark |
 //! | use QUIC through socket calls, as the Linux QUIC module has them | [`message`], and the crate `quicket-c` |

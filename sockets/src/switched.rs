@@ -165,11 +165,23 @@ impl SwitchConfig {
     /// Called as soon as a newer generation has taken over, before those clients have been accepted that
     /// were on their way and the listener ends with
     /// [`AcceptError::Superseded`](crate::AcceptError::Superseded): whoever looks after the program may be
-    /// told. On the same thread as [`on_upgrade`](Self::on_upgrade), and should not wait either.
+    /// told. On the same thread as [`on_upgrade`](Self::on_upgrade), and should not wait either. What earlier calls gave is
+    /// called before.
     #[must_use]
     pub fn on_superseded(mut self, heed: impl Fn() + Send + Sync + 'static) -> Self {
-        self.superseded = Some(Arc::new(heed));
+        let before = self.superseded.take();
+        self.superseded = Some(Arc::new(move || {
+            before.iter().for_each(|heed| heed());
+            heed();
+        }));
         self
+    }
+
+    /// The same for an endpoint at a further address of a program, which has one for each address behind the switch: the first of
+    /// them starts the next generation.
+    #[must_use]
+    pub fn at_further_address(self) -> Self {
+        Self { upgrade: None, ..self }
     }
 
     /// Uses the switch of this name instead of that of `QUICKET_SWITCH` or the one that all use: a path of

@@ -26,7 +26,7 @@ impl Gateway {
         let _one = self.capturing.one();
         let look = || Circumstances {
             allowed: self.shared.current().0.capture,
-            superseded: self.shared.ending.stage() == Stage::Superseded,
+            superseded: matches!(self.shared.ending.stage(), Stage::HandsOver | Stage::Superseded),
             stops: self.shared.ending.is_over(),
         };
         let ended = session::run(&self.captures, request, to, look, is_wanted)?;

@@ -21,7 +21,7 @@ pub(crate) async fn accept_all<F>(
     F: Future<Output = Result<(), BodyError>> + Send + 'static,
 {
     let mut ending = shared.ending.clone();
-    let ending = async move { ending.takes_nothing_new().await };
+    let ending = async move { ending.accepts_no_more().await };
     let take = move |stream, peer| {
         // Whoever comes when there are too many is turned away at once, not kept waiting.
         let Ok(permit) = Arc::clone(&shared.room).try_acquire_owned() else {

@@ -4,6 +4,7 @@ pub(crate) mod accept;
 pub(crate) mod admission;
 pub(crate) mod http3;
 pub(crate) mod introduction;
+pub(crate) mod reception;
 pub(crate) mod redirect;
 mod service;
 pub(crate) mod tcp;

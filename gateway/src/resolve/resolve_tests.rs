@@ -2,7 +2,7 @@ use super::names::tests::names_of;
 use super::*;
 use dns_server::DnsServer;
 
-#[path = "dns_server.rs"]
+#[path = "dns_server_for_tests.rs"]
 mod dns_server;
 
 const NAME: &str = "app.example";
