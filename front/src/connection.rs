@@ -1,6 +1,7 @@
 //! One connection of HTTP/2 or HTTP/1.1 (RFC 9113, RFC 9112), as a stream of requests.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use h2::Reason;
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
@@ -80,6 +82,8 @@ pub enum Fault {
     Stalled,
     /// What it sent cannot be read, and hyper has answered that itself.
     Malformed(BodyError),
+    /// Too much of what it sent over HTTP/2 comes to nothing, such as streams that it resets (ENHANCE_YOUR_CALM).
+    Flood(BodyError),
     /// Anything else, such as the end of the connection below it.
     Other(BodyError),
 }
@@ -88,7 +92,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stalled => f.write_str("the client asked or took nothing for too long"),
-            Self::Malformed(error) | Self::Other(error) => error.fmt(f),
+            Self::Malformed(error) | Self::Flood(error) | Self::Other(error) => error.fmt(f),
         }
     }
 }
@@ -96,6 +100,8 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 /// Answers all requests of a connection until it ends or, once `draining` is ready, until those under way are answered.
+/// `on_malformed` is called for each request over HTTP/2 that is malformed and goes no further; those of which only the body
+/// is may have begun to be answered.
 ///
 /// # Errors
 ///
@@ -105,6 +111,7 @@ pub async fn hold<A, F>(
     limits: &Limits,
     answer: A,
     draining: impl Future<Output = ()>,
+    on_malformed: impl Fn() + Send + 'static,
 ) -> Result<(), Fault>
 where
     A: Fn(Request<Body>) -> F,
@@ -139,7 +146,7 @@ where
     };
     let serving = async {
         if is_two {
-            let stream = Gathered::new(stream);
+            let stream = Gathered::new(stream, on_malformed);
             let io = TokioIo::new(stream.clone());
             let connection = two(limits).serve_connection(io, service_fn(answer));
             let ended = async { until_drained!(connection, drained, given_up) };
@@ -207,11 +214,22 @@ where
 
 impl From<hyper::Error> for Fault {
     fn from(error: hyper::Error) -> Self {
-        match error.is_parse() {
-            true => Self::Malformed(error.into()),
-            false => Self::Other(error.into()),
+        match closed_for(&error) {
+            Some(Reason::ENHANCE_YOUR_CALM) => Self::Flood(error.into()),
+            Some(_) => Self::Malformed(error.into()),
+            None if error.is_parse() => Self::Malformed(error.into()),
+            None => Self::Other(error.into()),
         }
     }
+}
+
+/// What of the client's has had h2 close the connection (RFC 9113, Section 5.4.1).
+fn closed_for(error: &hyper::Error) -> Option<Reason> {
+    let error = error.source()?.downcast_ref::<h2::Error>()?;
+    let is_ours = error.is_go_away() && error.is_library();
+    error
+        .reason()
+        .filter(|&reason| is_ours && !matches!(reason, Reason::NO_ERROR | Reason::INTERNAL_ERROR))
 }
 
 impl From<std::io::Error> for Fault {

@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::resets::Frames;
+
 /// The most that waits for the end of a turn, in bytes: four frames of the size that h2 allows by default.
 const MOST: usize = 64 << 10;
 /// The memory for what waits, at first, in bytes.
@@ -26,6 +28,8 @@ struct Inner<S> {
     taken: usize,
     /// The stream may hold something that it was given.
     is_unflushed: bool,
+    frames: Frames,
+    on_reset: Box<dyn Fn() + Send>,
 }
 
 impl<S> Clone for Gathered<S> {
@@ -35,8 +39,11 @@ impl<S> Clone for Gathered<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Gathered<S> {
-    pub(super) fn new(stream: S) -> Self {
-        let inner = Inner { stream, waiting: Vec::new(), taken: 0, is_unflushed: false };
+    /// `on_reset` is called for each stream that is reset as malformed.
+    pub(super) fn new(stream: S, on_reset: impl Fn() + Send + 'static) -> Self {
+        let (frames, on_reset) = (Frames::default(), Box::new(on_reset));
+        let (waiting, taken, is_unflushed) = (Vec::new(), 0, false);
+        let inner = Inner { stream, waiting, taken, is_unflushed, frames, on_reset };
         Self(Arc::new(Mutex::new(inner)))
     }
 
@@ -112,7 +119,10 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
         if self.waiting.capacity() == 0 {
             self.waiting.reserve(length.max(FIRST));
         }
+        let before = self.waiting.len();
         gather(&mut self.waiting);
+        let resets = self.frames.note(self.waiting.get(before..).unwrap_or_default());
+        (0..resets).for_each(|_| (self.on_reset)());
         Poll::Ready(Ok(length))
     }
 }
@@ -222,7 +232,7 @@ mod tests {
     }
 
     fn narrow(room: usize) -> Gathered<Narrow> {
-        Gathered::new(Narrow { room, ..Narrow::default() })
+        Gathered::new(Narrow { room, ..Narrow::default() }, || {})
     }
 
     #[tokio::test]
@@ -272,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn an_end_waits_for_what_was_written_and_a_failure_of_the_stream_ends_it() {
         let (near, mut far) = tokio::io::duplex(10);
-        let stream = Gathered::new(near);
+        let stream = Gathered::new(near, || {});
         let mut writing = stream.clone();
         let turn = stream.follow(async { writing.write_all(&[1; 100]).await });
         let mut read = [0; 100];

@@ -6,6 +6,8 @@
 //!
 //! And the end of one on which a body broke off that would end with it: a reset, so that no client takes the part for the whole.
 
+use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use h2::Reason;
 use http_body::{Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -167,7 +170,10 @@ impl http_body::Body for Wanted {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         self.has_ended |= matches!(polled, Poll::Ready(None));
-        polled.map_err(Into::into)
+        polled.map_err(|error| match is_malformed(&error) {
+            true => Malformed(error).into(),
+            false => error.into(),
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -185,6 +191,29 @@ impl Drop for Wanted {
             self.progress.leave_unread();
         }
     }
+}
+
+/// A body over HTTP/2 that is not as its request has announced it. Its stream was reset for that, which [`hold`](crate::hold) has told of.
+#[derive(Debug)]
+pub struct Malformed(hyper::Error);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.source() {
+            Some(reason) => fmt::Display::fmt(reason, f),
+            None => fmt::Display::fmt(&self.0, f),
+        }
+    }
+}
+
+impl Error for Malformed {}
+
+/// RFC 9113, Section 8.1.1: as h2 has found, and not the client by a reset.
+fn is_malformed(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|error| error.downcast_ref::<h2::Error>());
+    source.is_some_and(|error| {
+        error.is_reset() && error.is_library() && error.reason() == Some(Reason::PROTOCOL_ERROR)
+    })
 }
 
 #[cfg(test)]

@@ -85,7 +85,10 @@ pub(crate) async fn answer(
     let mut response = match outcome {
         Ok(response) => response,
         Err(refusal) => {
-            shared.metrics.refused(refusal.reason);
+            // Of those the connection counts each, whether it has come as far as here or not.
+            if refusal.reason != request::MALFORMED_TWO {
+                shared.metrics.refused(refusal.reason);
+            }
             record.error = Some(refusal.reason.to_owned());
             way.said(refusal)
         }
@@ -152,6 +155,9 @@ async fn pass_on<'a>(
 ) -> Result<Response<Body>, Refusal> {
     let authority = request::check(&parts)?;
     request::normalise(&mut parts)?;
+    if let Some(body) = body.as_mut().filter(|body| request::is_in_doubt(&parts, body)) {
+        Box::pin(request::settle_empty(body, snapshot.limits.body_timeout)).await?;
+    }
     if headers::goes_round(&parts.headers) {
         return Err(Refusal::new(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
     }
@@ -379,9 +385,8 @@ fn refusal(error: Unanswered, record: &mut Record) -> Refusal {
         Unanswered::TimedOut { server } => {
             (StatusCode::GATEWAY_TIMEOUT, "the origin takes too long", server)
         }
-        Unanswered::Client(error) => {
-            (StatusCode::REQUEST_TIMEOUT, "the request did not end", error)
-        }
+        Unanswered::Client(error) => (StatusCode::REQUEST_TIMEOUT, request::NOT_ENDED, error),
+        Unanswered::Malformed(error) => (StatusCode::BAD_REQUEST, request::MALFORMED_TWO, error),
     };
     record.detail = Some(detail).filter(|detail| !detail.is_empty());
     Refusal::new(status, reason)

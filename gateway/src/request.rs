@@ -2,14 +2,25 @@
 //! quite right, and attackers live on the difference: what is in doubt is refused here, once, whatever
 //! version of HTTP it came by.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use tokio::time::timeout;
 
-use quicket_front::authority;
+use quicket_front::{Malformed, authority};
 
 use crate::clients::Exceeded;
-use crate::{path, upgrade};
+use crate::{Body, path, upgrade};
+
+/// What breaks the rules of HTTP/2, as h2 has found. The connection counts it.
+pub(crate) const MALFORMED_TWO: &str = "malformed HTTP/2";
+/// The client has not sent all of a request.
+pub(crate) const NOT_ENDED: &str = "the request did not end";
 
 /// Why a request is not passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +86,11 @@ pub(crate) fn check(request: &Parts) -> Result<String, Refusal> {
         _ => check_no_connection_fields(headers)?,
     }
     content_length(headers)?;
+    // RFC 9113, Section 8.3.1; RFC 9112, Section 3.2.2. h2 leaves it out where Host alone says whom a request is for.
+    let is_http = |scheme: &str| ["https", "http"].iter().any(|is| scheme.eq_ignore_ascii_case(is));
+    if request.uri.scheme_str().is_some_and(|scheme| !is_http(scheme)) {
+        return Err(Refusal::bad("a scheme that is not HTTP's"));
+    }
     check_path(request)?;
     authority::of(request).map_err(Refusal::bad)
 }
@@ -118,6 +134,38 @@ pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Refusal
     }
     let text = std::str::from_utf8(digits).map_err(|_| wrong())?;
     text.parse().map(Some).map_err(|_| wrong())
+}
+
+/// Whether a body may come over HTTP/2 that was announced as empty: hyper would leave it unread, and whoever is asked have
+/// answered by the time that h2 finds out (RFC 9113, Section 8.1.1).
+pub(crate) fn is_in_doubt(parts: &Parts, body: &Body) -> bool {
+    parts.version == Version::HTTP_2
+        && !body.is_end_stream()
+        && content_length(&parts.headers) == Ok(Some(0))
+}
+
+/// Makes sure that such a body is empty.
+pub(crate) async fn settle_empty(body: &mut Body, limit: Duration) -> Result<(), Refusal> {
+    let reading = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| of_body(&*error))?;
+            if frame.data_ref().is_some_and(|data: &Bytes| !data.is_empty()) {
+                return Err(Refusal::bad("a body that was announced as empty"));
+            }
+        }
+        Ok(())
+    };
+    let late = |_| Refusal::new(StatusCode::REQUEST_TIMEOUT, NOT_ENDED);
+    timeout(limit, reading).await.map_err(late)??;
+    *body = Body::default();
+    Ok(())
+}
+
+fn of_body(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Refusal {
+    match error.is::<Malformed>() {
+        true => Refusal::bad(MALFORMED_TWO),
+        false => Refusal::new(StatusCode::REQUEST_TIMEOUT, NOT_ENDED),
+    }
 }
 
 fn check_path(request: &Parts) -> Result<(), Refusal> {
@@ -166,6 +214,9 @@ pub(crate) fn is_safe(method: &Method) -> bool {
 mod tests {
     use super::*;
     use http::Request;
+    use http_body::Frame;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
 
     fn parts(version: Version, uri: &str, headers: &[(&str, &str)]) -> Parts {
         let mut request = Request::builder().version(version).uri(uri);
@@ -214,6 +265,61 @@ mod tests {
         ];
         for headers in wrong {
             assert!(three(headers).is_err(), "{headers:?}");
+        }
+    }
+
+    /// RFC 9113, Section 8.3.1.
+    #[test]
+    fn a_scheme_is_https() {
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            let of = |uri: &str| check(&parts(version, uri, &[("host", "a.example")]));
+            assert!(of("https://a.example/").is_ok() && of("HTTP://a.example/").is_ok());
+            assert!(of("ftp://a.example/").is_err() && of("wss://a.example/").is_err());
+        }
+    }
+
+    /// RFC 9113, Section 8.1.1.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_empty_that_was_announced_so() {
+        let limit = Duration::from_secs(1);
+        let of = |frames, ends| Frames(frames, ends).boxed_unsync();
+        let data = |data: &'static str| Frame::data(Bytes::from(data));
+        let mut body = of(vec![data("a")], true);
+        let refused = settle_empty(&mut body, limit).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        // The last comes first: an empty frame, and a trailer section.
+        let mut body = of(vec![Frame::trailers(HeaderMap::new()), data("")], true);
+        settle_empty(&mut body, limit).await.unwrap();
+        assert!(body.is_end_stream());
+        let refused = settle_empty(&mut of(vec![], false), limit).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::REQUEST_TIMEOUT);
+        for (version, length, is) in [
+            (Version::HTTP_2, "0", true),
+            (Version::HTTP_2, "1", false),
+            (Version::HTTP_11, "0", false),
+        ] {
+            let parts = parts(version, "https://a/", &[("content-length", length)]);
+            assert_eq!(is_in_doubt(&parts, &of(vec![data("a")], true)), is);
+            assert!(!is_in_doubt(&parts, &Body::default()), "it has ended with its fields");
+        }
+    }
+
+    /// A body of these frames, the last of which comes first; whether it ends behind them.
+    struct Frames(Vec<Frame<Bytes>>, bool);
+
+    impl http_body::Body for Frames {
+        type Data = Bytes;
+        type Error = crate::BodyError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, crate::BodyError>>> {
+            match self.0.pop() {
+                Some(frame) => Poll::Ready(Some(Ok(frame))),
+                None if self.1 => Poll::Ready(None),
+                None => Poll::Pending,
+            }
         }
     }
 

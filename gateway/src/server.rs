@@ -288,8 +288,7 @@ impl Bound {
             tasks.spawn(redirect::listen(listener, port, Arc::clone(shared)));
         }
         let reading = reading.map(|listener| {
-            let shared = Arc::clone(shared);
-            tasks.spawn(metrics::serve::serve(listener, shared))
+            tasks.spawn(metrics::serve::serve(listener, Arc::clone(shared), endpoint.clone()))
         });
         if let Some(keeper) = keeper {
             tasks.spawn(keeper.run());

@@ -127,6 +127,7 @@ fn corpus() -> Vec<String> {
             r"GET / HTTP/1.1\r\nHost: user@localhost\r\n\r\n",
             r"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n",
             r"GET http://other/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            r"GET ftp://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
             r"GET / HTTP/1.1 \r\nHost: localhost\r\n\r\n",
             r"GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n",
             r"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -173,6 +174,110 @@ fn what_could_be_read_in_two_ways_is_refused_counted_and_goes_no_further() {
         let kept = fs::read(gateway.path("kept")).unwrap();
         assert!(kept.is_empty(), "{request} came through: {}", kept.escape_ascii());
     }
+}
+
+/// Sends each line of its input over HTTP/2, on a connection of its own, and prints what comes of it. A line has fields of a
+/// request as JSON, data if it has any, and the bytes of another frame, in hexadecimal digits, that goes first.
+const TWO: &str = "
+import json, socket, ssl, sys
+context = ssl.create_default_context(cafile='cert.pem')
+context.set_alpn_protocols(['h2'])
+def frame(kind, flags, stream, payload):
+    return len(payload).to_bytes(3, 'big') + bytes([kind, flags]) + stream.to_bytes(4, 'big') + payload
+def outcome(incoming):
+    while len(head := incoming.read(9)) == 9:
+        payload = incoming.read(int.from_bytes(head[:3], 'big'))
+        if head[3] == 1: return 'answer'
+        if head[3] == 3: return f'reset {payload[3]}'
+        if head[3] == 7 and payload[7]: return f'closed {payload[7]}'
+    return 'closed'
+for line in sys.stdin:
+    fields, data, first = json.loads(line)
+    section = b''.join(b'\\x10' + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode() for name, value in fields)
+    request = b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n' + frame(4, 0, 0, b'') + bytes.fromhex(first)
+    request += frame(1, 4 if data else 5, 1, section) + (frame(0, 1, 1, data.encode()) if data else b'')
+    with socket.create_connection(('127.0.0.1', int(sys.argv[1])), 20) as plain:
+        with context.wrap_socket(plain, server_hostname='localhost') as stream:
+            stream.sendall(request)
+            try:
+                print(outcome(stream.makefile('rb')), flush=True)
+            except OSError:
+                print('closed', flush=True)
+";
+
+/// RFC 9113, Sections 5.4, 8.1.1, 8.2 and 8.3: what h2 finds is counted as what the gateway finds, once.
+#[test]
+fn what_is_malformed_over_http2_is_counted_once_by_its_reason() {
+    let good =
+        [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")];
+    let with = |more: &[(&str, &str)], data: &str, first: &str| {
+        let fields = [&good[..], more].concat();
+        serde_json::json!([fields, data, first])
+    };
+    let but = |name: &str, value: Option<&str>| {
+        let fields = good
+            .iter()
+            .filter_map(|&(other, was)| Some((other, if other == name { value? } else { was })));
+        serde_json::json!([fields.collect::<Vec<_>>(), "", ""])
+    };
+    let length = |length: &str, data: &str| with(&[("content-length", length)], data, "");
+    let cases = [
+        (with(&[], "", ""), "answer"),
+        (length("5", "hello"), "answer"),
+        (but(":method", None), "reset 1"),
+        (but(":scheme", None), "reset 1"),
+        (with(&[(":path", "/")], "", ""), "reset 1"),
+        // What h2 cannot decode ends the connection.
+        (with(&[("Upper", "x")], "", ""), "closed"),
+        (with(&[("x", "a\nb")], "", ""), "closed"),
+        (length("5", ""), "reset 1"),
+        (length("5", "hell"), "reset 1"),
+        (length("4", "hello"), "reset 1"),
+        (length("0", "hello"), "reset 1"),
+        // DATA of no stream, a push, and a header block that is none.
+        (with(&[], "", "0000010000000000004a"), "closed"),
+        (with(&[], "", "00000405040000000100000002"), "closed"),
+        (with(&[], "", "000001010500000001ff"), "closed"),
+        (but(":scheme", Some("ftp")), "answer"),
+        (but(":scheme", Some("")), "answer"),
+        (with(&[("connection", "close")], "", ""), "reset 1"),
+        (with(&[], "", ""), "answer"),
+    ];
+    let (gateway, _origin) = start("");
+    let mut command = Command::new("python3");
+    command.args(["-c", TWO, &gateway.port().to_string()]).current_dir(gateway.path(""));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for (case, _) in &cases {
+        writeln!(input, "{case}").unwrap();
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let said: Vec<&str> = said.lines().collect();
+    for ((case, expected), said) in cases.iter().zip(&said) {
+        assert!(said.starts_with(expected), "{case}: {said}");
+    }
+    assert_eq!(said.len(), cases.len());
+    until("all are counted", || refused(&gateway) >= 15);
+    let url = "http://localhost/metrics";
+    let text = gateway.text(&["--unix-socket", "counters.sock", url]);
+    let count = |reason: &str| {
+        let start = format!("quicket_gateway_refused_total{{reason=\"{reason}\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        value.and_then(|value| value.parse::<u64>().ok()).unwrap_or_default()
+    };
+    assert_eq!(
+        [count("malformed HTTP/2"), count("a scheme that is not HTTP's"), refused(&gateway)],
+        [13, 2, 15],
+        "{text}"
+    );
+    let kept = String::from_utf8(fs::read(gateway.path("kept")).unwrap()).unwrap();
+    assert_eq!(
+        kept.matches("GET / HTTP/1.1").count() - kept.matches("ength: ").count(),
+        2,
+        "{kept}"
+    );
 }
 
 #[test]

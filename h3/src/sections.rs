@@ -174,9 +174,9 @@ fn read(path: &Path<'_>) -> Option<(PathAndQuery, usize)> {
     std::str::from_utf8(&text).ok()?;
     let size = ":path".len() + text.len() + FIELD;
     // RFC 9114, Section 4.3.1.
-    let is_empty = text.is_empty();
+    let is_right = !text.is_empty() && !text.contains(&b'#');
     let path = PathAndQuery::from_maybe_shared(Bytes::from(text.into_owned())).ok()?;
-    (!is_empty).then_some((path, size))
+    is_right.then_some((path, size))
 }
 
 fn lock<T>(memory: &Mutex<T>) -> MutexGuard<'_, T> {

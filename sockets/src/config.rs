@@ -85,6 +85,9 @@ pub struct WorkerStats {
     pub lost: u64,
     /// Were passed on to it and are not its own: dropped.
     pub stray: u64,
+    /// The Retry packets among what it has sent: so often it has asked a client to prove its address
+    /// ([`ServerConfig::retry`](crate::ServerConfig::retry)).
+    pub retries: u64,
 }
 
 /// How many sockets an endpoint has at most, those that a move has replaced included.

@@ -175,7 +175,9 @@ impl Front {
                 answer
             }
         };
-        let ended = hold(stream, &self.limits, answer, self.drained()).await;
+        // Nobody is told.
+        let on_malformed = || {};
+        let ended = hold(stream, &self.limits, answer, self.drained(), on_malformed).await;
         let reason = ended.err().map(|fault| fault.to_string());
         if let Some(reason) = &reason {
             log::debug!("{remote}: {reason}");

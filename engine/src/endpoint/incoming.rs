@@ -166,6 +166,7 @@ impl Endpoint {
         reply.truncate(len);
         reply.extend_from_slice(&tag);
         self.last_retry = Some(now);
+        self.retries = self.retries.saturating_add(1);
         Some(())
     }
 

@@ -150,6 +150,8 @@ pub struct Endpoint {
     waiting: Waiting,
     /// When a client was asked last to come again.
     last_retry: Option<Time>,
+    /// How many were.
+    retries: u64,
 }
 
 impl Endpoint {
@@ -173,6 +175,7 @@ impl Endpoint {
             neighbours: None,
             waiting: Waiting::default(),
             last_retry: None,
+            retries: 0,
         }
     }
 
@@ -202,6 +205,11 @@ impl Endpoint {
     /// When a client was sent a Retry last: it comes again with a connection ID of this endpoint.
     pub const fn last_retry(&self) -> Option<Time> {
         self.last_retry
+    }
+
+    /// How many Retry packets it has written (RFC 9000, Section 17.2.5).
+    pub const fn retries(&self) -> u64 {
+        self.retries
     }
 
     /// How many connections there are.

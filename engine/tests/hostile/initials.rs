@@ -88,6 +88,8 @@ fn retries_and_refusals_are_sent_at_a_rate() {
         assert!((rate..=2 * rate).contains(&answered[0]), "{answered:?}");
         assert!(answered[1..].iter().all(|n| *n <= rate && *n > rate / 10 * 9), "{answered:?}");
         assert_eq!(server.endpoint.connections(), 0);
+        let retries = if token.is_empty() { answered.iter().sum() } else { 0 };
+        assert_eq!(server.endpoint.retries(), u64::from(retries));
     }
 }
 
@@ -115,6 +117,7 @@ fn attempts_that_the_application_turns_away_are_answered_at_the_same_rate() {
         answered[kind] += u32::from(written.is_some());
     }
     assert_eq!(answered, [rates.retries, rates.refusals]);
+    assert_eq!(server.endpoint.retries(), u64::from(rates.retries));
 }
 
 /// A handshake that never ends costs a bounded sum for ten seconds, and three bytes for one.

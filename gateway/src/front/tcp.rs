@@ -22,6 +22,7 @@ use crate::pass::Pass;
 use crate::pass::tls::{Beginning as Peeked, beginning, carry};
 use crate::proxy::{self, Client};
 use crate::quota::Taken;
+use crate::request::MALFORMED_TWO;
 use crate::snapshot::{Limits, Snapshot};
 use crate::{Body, BodyError};
 
@@ -148,7 +149,8 @@ async fn serve(
     let stream = stream.inspect_err(|error| metrics.refused(why_no_handshake(error)))?;
     let Some((stream, _counted)) = stream else { return Ok(()) };
     let credentials = Credentials::of_tcp(stream.get_ref().1);
-    let _open = metrics.connected(protocol(&stream));
+    let version = protocol(&stream);
+    let _open = metrics.connected(version);
     let mut ending = shared.ending.clone();
     let (stay, mut tunnels) = shared.stay_connected();
     let answer = move |request: Request<Body>| {
@@ -159,7 +161,9 @@ async fn serve(
         boxed(|| async move { proxy::answer(&shared, client, request).await })
     };
     let draining = async move { ending.takes_nothing_new().await };
-    let ended = hold(stream, &of_connection(&limits), answer, draining).await;
+    let counted = Arc::clone(&metrics);
+    let on_malformed = move || counted.refused(MALFORMED_TWO);
+    let ended = hold(stream, &of_connection(&limits), answer, draining, on_malformed).await;
     if let Err(Fault::Stalled) = ended {
         metrics.refused("a client that asks or takes nothing");
         return Ok(());
@@ -167,8 +171,11 @@ async fn serve(
     // A connection that was upgraded goes on in a tunnel.
     tunnels.recv().await;
     // What hyper cannot read it answers itself, and no request of it reaches a route.
-    if let Err(Fault::Malformed(_)) = ended {
-        metrics.refused("malformed HTTP/1.1");
+    match ended {
+        Err(Fault::Malformed(_)) if version == "h2" => metrics.refused(MALFORMED_TWO),
+        Err(Fault::Malformed(_)) => metrics.refused("malformed HTTP/1.1"),
+        Err(Fault::Flood(_)) => metrics.refused("a flood of HTTP/2"),
+        _ => {}
     }
     Ok(ended?)
 }

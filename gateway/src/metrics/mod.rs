@@ -63,6 +63,7 @@ pub(crate) struct Metrics {
     certificates: Family<CertificateLabel, Gauge>,
     acme_orders: Family<Outcome, Counter>,
     unencrypted: Counter,
+    quic_retries: Counter,
     lines_lost: Counter,
     traces_lost: Counter,
     tunnels: Tunnels,
@@ -206,6 +207,11 @@ impl Metrics {
             ),
             acme_orders: add(all, "acme_orders", "Certificates that were ordered, or not had"),
             unencrypted: add(all, "unencrypted", "Connections over QUIC without encryption"),
+            quic_retries: add(
+                all,
+                "quic_retries",
+                "Retry packets: clients that had to prove their address first",
+            ),
             client_certificates: add(
                 all,
                 "client_certificates",
@@ -392,6 +398,11 @@ impl Metrics {
     /// Counts a connection without encryption.
     pub(crate) fn unencrypted(&self) {
         self.unencrypted.inc();
+    }
+
+    /// So many Retry packets were sent until now.
+    pub(crate) fn retries_are(&self, sent: u64) {
+        self.quic_retries.inner().store(sent, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Counts a connection by its congestion controller.

@@ -12,6 +12,7 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use quicket::tokio::Endpoint;
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -26,7 +27,7 @@ const MAX_CONNECTIONS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers until the gateway stops.
-pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>) {
+pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, endpoint: Endpoint) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -38,6 +39,9 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>) {
                 continue;
             }
         };
+        // Here: who reads slowly must not keep the endpoint.
+        let retries = endpoint.worker_stats().iter().map(|worker| worker.retries).sum();
+        shared.metrics.retries_are(retries);
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let _ = timeout(PATIENCE, hold(stream, &shared)).await;

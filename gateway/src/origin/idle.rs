@@ -59,6 +59,12 @@ impl Clock {
 #[derive(Debug)]
 pub(crate) struct ClientFailed(BodyError);
 
+impl ClientFailed {
+    pub(super) const fn reason(&self) -> &BodyError {
+        &self.0
+    }
+}
+
 impl std::fmt::Display for ClientFailed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)

@@ -36,6 +36,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
+use quicket_front::Malformed;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -140,14 +141,23 @@ pub(crate) enum Unanswered {
     TimedOut { server: String },
     /// The client's part did not come to its end.
     Client(String),
+    /// ... for it breaks the rules of HTTP/2.
+    Malformed(String),
 }
 
 impl Unanswered {
+    /// Of a body that did not come to its end.
+    fn of_client(error: &BodyError) -> Self {
+        let of = if error.is::<Malformed>() { Self::Malformed } else { Self::Client };
+        of(error.to_string())
+    }
+
     /// True if a server has failed, and none was asked for what it does not do.
     pub(crate) const fn is_of_server(&self) -> bool {
         !matches!(
             self,
             Self::Client(_)
+                | Self::Malformed(_)
                 | Self::Incapable { .. }
                 | Self::Full { .. }
                 | Self::Busy { .. }
@@ -295,7 +305,7 @@ impl Origin {
         let body = match first::known(parts, body).await {
             Ok(body) => body,
             Err(error) => {
-                let answer = Err(Unanswered::Client(error.to_string()));
+                let answer = Err(Unanswered::of_client(&error));
                 return Outcome { answer, server: None, attempts: 0 };
             }
         };

@@ -112,10 +112,12 @@ impl Server {
         let (server, error) = (self.to_string(), Self::reason(failed));
         match failed {
             Failed::Connection(_) => Unanswered::Connection { server, error },
-            Failed::Broken { error: broken, .. } if innermost(&**broken).is::<ClientFailed>() => {
-                Unanswered::Client(error)
+            Failed::Broken { error: broken, .. } => {
+                match innermost(&**broken).downcast_ref::<ClientFailed>() {
+                    Some(failed) => Unanswered::of_client(failed.reason()),
+                    None => Unanswered::Broken { server, error },
+                }
             }
-            Failed::Broken { .. } => Unanswered::Broken { server, error },
             Failed::Incapable(_) => Unanswered::Incapable { server, error },
             Failed::Full(_) => Unanswered::Full { server, error },
             Failed::Busy(_) => Unanswered::Busy { server, error },

@@ -32,6 +32,7 @@ pub(crate) fn answered(
             Unanswered::Lack { what, .. } => ("lack", *what),
             Unanswered::TimedOut { .. } => ("timeout", "the origin takes too long"),
             Unanswered::Client(_) => ("request", "the request did not end"),
+            Unanswered::Malformed(_) => ("request", "the request breaks the rules of HTTP/2"),
         };
         call.span.fail(kind, what);
         call.span.end();

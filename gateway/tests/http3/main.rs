@@ -12,6 +12,7 @@ mod congestion;
 mod early;
 mod hostile;
 mod idle;
+mod retry;
 mod stop;
 mod unencrypted;
 mod versions;

@@ -248,8 +248,13 @@ impl Pseudo {
             }
             Name::Authority => !std::mem::replace(&mut self.has_authority, true),
             Name::Path => {
-                if line.value.decode().ok_or(UNDECODABLE)?.is_empty() {
+                let path = line.value.decode().ok_or(UNDECODABLE)?;
+                if path.is_empty() {
                     return Err(Violation::malformed("an empty path"));
+                }
+                // RFC 3986, Section 3.5. Who makes a target of it would cut that off.
+                if path.contains(&b'#') {
+                    return Err(Violation::malformed("a path with a fragment"));
                 }
                 !std::mem::replace(&mut self.has_path, true)
             }
@@ -386,6 +391,7 @@ mod tests {
         malformed(&[CONNECT]);
         malformed(&[GET, &line(":scheme", "ftp"), AUTHORITY, ROOT]);
         malformed(&[GET, HTTPS, AUTHORITY, &line(":path", "")]);
+        malformed(&[GET, HTTPS, AUTHORITY, &line(":path", "/a#b")]);
         malformed(&[]);
     }
 

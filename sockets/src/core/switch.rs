@@ -228,7 +228,10 @@ impl Core {
 
     /// What this worker did.
     pub(crate) fn worker_stats(&self) -> WorkerStats {
-        let connections = self.routing().live();
+        let (connections, retries) = {
+            let routing = self.routing();
+            (routing.live(), routing.endpoint.retries())
+        };
         let counters = self.counters();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WorkerStats {
@@ -238,6 +241,7 @@ impl Core {
             taken: read(&counters.taken),
             lost: read(&counters.lost),
             stray: read(&counters.stray),
+            retries,
         }
     }
 
