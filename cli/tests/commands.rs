@@ -45,6 +45,7 @@ fn help_has_examples_and_exit_codes() {
         "switch status",
         "switch generate",
         "switch sink",
+        "switch open",
         "switch attach",
         "switch detach",
         "switch devices",

@@ -71,6 +71,137 @@ print(os.getpid(), urllib.request.urlopen(sys.argv[1]).read().decode().strip())
 sys.exit(3)
 ";
 
+/// A switch for packets at a path.
+fn packets(home: &Path, switch: &str) -> Process {
+    let mut packets = quicket(home);
+    packets.args(["switch", "packets", "--name", switch]).stderr(Stdio::piped());
+    let mut packets = Process(packets.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(packets.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("is ready"), "{line}");
+    packets
+}
+
+/// Nothing of the host is there but the descriptor: another network without addresses, another file system where the switch's socket was, no
+/// capabilities. The client is on the host.
+#[test]
+fn a_program_in_a_container_serves_by_the_descriptor_that_it_was_handed() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "namespaces need root");
+        println!("LEFT OUT: namespaces need root");
+        return;
+    }
+    let home = tempdir().unwrap();
+    let hidden = home.path().join("hidden");
+    fs::create_dir(&hidden).unwrap();
+    let path = hidden.join("packets");
+    let switch = path.to_str().unwrap();
+    let _packets = packets(home.path(), switch);
+    fs::write(home.path().join("hello"), "hello\n").unwrap();
+    let port = free_port().to_string();
+    let script = format!(
+        "mount -t tmpfs none {} && test ! -e {switch} && exec setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all \
+         --no-new-privs {} run --tcp-by fd:$QUICKET_PACKETS_FD -- python3 -u -m http.server {port} --bind 127.0.0.1",
+        hidden.display(),
+        env!("CARGO_BIN_EXE_quicket"),
+    );
+    let tuple = format!("tcp:127.0.0.1:{port}");
+    let path = std::env::var_os("PATH").unwrap();
+    let mut server = quicket(home.path());
+    server.args(["switch", "open", "--name", switch, "--tuple", &tuple, "--user", "20001", "--"]);
+    // The switch is that of one user: another one's is not let in.
+    let refused = server.args(["true"]).env("PATH", &path).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("it is another user's"), "{told}");
+    let mut server = quicket(home.path());
+    server.args(["switch", "open", "--name", switch, "--tuple", &tuple, "--"]);
+    server.args(["unshare", "--net", "--mount", "sh", "-c", &script]).env("PATH", &path);
+    let (server, line) = Process::start(server.current_dir(home.path()));
+    assert!(line.starts_with("Serving HTTP"), "{line}");
+    let fetch = || {
+        let url = format!("http://127.0.0.1:{port}/hello");
+        let mut client = quicket(home.path());
+        client.args(["run", "--tcp-by", switch, "--", "python3", "-c", FETCH, &url]);
+        client.env("PATH", &path).output().unwrap()
+    };
+    let got = fetch();
+    let (said, told) = (&got.stdout, String::from_utf8_lossy(&got.stderr));
+    assert!(String::from_utf8_lossy(said).ends_with(" hello\n"), "{told}");
+    // The address is the container's until it ends.
+    let taken = std::net::TcpListener::bind(format!("127.0.0.1:{port}"));
+    assert_eq!(taken.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    drop(server);
+    let begun = std::time::Instant::now();
+    while std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_err() {
+        assert!(begun.elapsed().as_secs() < 90, "the address is still kept");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Says how what is not reserved is refused, listens where it may, and fetches something.
+const RESERVED: &str = "
+import errno, socket, sys, urllib.request
+listener = socket.socket()
+try:
+    listener.bind(('127.0.0.1', 1))
+except OSError as error:
+    print(errno.errorcode[error.errno])
+listener.bind(('0.0.0.0', 0))
+listener.listen()
+print(listener.getsockname()[1])
+print(urllib.request.urlopen(sys.argv[1]).read().decode().strip())
+";
+
+#[test]
+fn a_program_has_the_addresses_that_are_reserved_for_it_and_no_others() {
+    let home = tempdir().unwrap();
+    let path = home.path().join("packets");
+    let switch = path.to_str().unwrap();
+    let _packets = packets(home.path(), switch);
+    fs::write(home.path().join("hello"), "hello\n").unwrap();
+    let port = free_port().to_string();
+    let path = std::env::var_os("PATH").unwrap();
+    let mut server = quicket(home.path());
+    server.args(["run", "--tcp-by", switch, "--", "python3", "-u", "-m", "http.server", &port]);
+    server.args(["--bind", "127.0.0.1"]).env("PATH", &path);
+    let (_server, line) = Process::start(server.current_dir(home.path()));
+    assert!(line.starts_with("Serving HTTP"), "{line}");
+    let url = format!("http://127.0.0.1:{port}/hello");
+    let open = |tuples: &[&str], words: &[&str]| {
+        let mut command = quicket(home.path());
+        command.args(["switch", "open", "--name", switch]);
+        for tuple in tuples {
+            command.args(["--tuple", tuple]);
+        }
+        command.arg("--").args(words).env("PATH", &path).output().unwrap()
+    };
+    let run = [env!("CARGO_BIN_EXE_quicket"), "run", "--tcp-by", "fd:3", "--"];
+    let python = [&run[..], &["python3", "-c", RESERVED, &url]].concat();
+    let any = "tcp:127.0.0.1:0";
+    let done = open(&[any, any], &python);
+    let (said, told) =
+        (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let [refused, number, got] = said.lines().collect::<Vec<_>>()[..] else {
+        panic!("{said} {told}")
+    };
+    assert_eq!((refused, got), ("EADDRNOTAVAIL", "hello"), "{told}");
+    assert!(told.contains(&format!("TCP 127.0.0.1 port {number} is reserved")), "{told}");
+    // What somebody has is not reserved, and what is none of TCP is no stack's.
+    for (tuple, words, why) in [
+        (&*format!("tcp:127.0.0.1:{port}"), &["true"][..], "cannot reserve tcp:"),
+        ("udp:127.0.0.1:0", &[&run[..], &["true"]].concat(), "no address of TCP is reserved"),
+    ] {
+        let refused = open(&[tuple], words);
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && told.contains(why), "{told}");
+    }
+    let udp = format!("udp:127.0.0.1:{}", free_port());
+    let sink = ["switch", "sink", &udp[4..], "--name", "fd:3", "--time", "0.2"];
+    let sink = [&[env!("CARGO_BIN_EXE_quicket")][..], &sink].concat();
+    let done = open(&[&udp], &sink);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 #[test]
 fn programs_that_know_nothing_of_it_have_tcp_in_user_space() {
     let home = tempdir().unwrap();

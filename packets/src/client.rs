@@ -1,20 +1,22 @@
 //! A program's side: a port.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quicket_ring::program::{Receiver, Sender};
-use quicket_ring::{Bell, Layout, Memory};
+use quicket_ring::{Bell, Layout};
 
 use crate::ask::{ask_until, connect_until};
 use crate::counters::Counters;
-use crate::protocol::{Answer, Request, Sizes, VERSION};
+use crate::protocol::{Request, Sizes, VERSION};
 use crate::queue::Queue;
 use crate::tuple::Tuple;
 use crate::watch::Seen;
 
+pub use crate::handed::{Opening, VARIABLE, inherited};
 pub use crate::registrar::Registrar;
 
 /// A port at the switch for packets. It lives until this is dropped or the process ends, and its tuples
@@ -49,6 +51,21 @@ impl Port {
         Self::open_until(path, layout, None)
     }
 
+    /// Opens the port of a connection to the switch that somebody else has opened, and has handed to this program, such as by
+    /// `quicket switch open`: a program in another network namespace, where no socket proves an address of the host. What he has
+    /// reserved for it is in [`Port::reserved`], and [`Port::claim`] registers it. A connection has one port in its life.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::open`]; `NotConnected` and others when it is no such connection.
+    pub fn open_on(control: OwnedFd, layout: Layout) -> io::Result<Self> {
+        let mut registrar = Registrar::handed(control)?;
+        let request = Request::Open { version: VERSION, sizes: Sizes::of(layout) };
+        let (answer, descriptors) = registrar.ask(request)?;
+        let queue = Queue::made(answer, descriptors, layout)?;
+        Ok(Self { registrar, queue })
+    }
+
     /// The same, with a time by which the switch has to have answered: `TimedOut` then.
     pub(crate) fn open_until(
         path: &Path,
@@ -58,7 +75,7 @@ impl Port {
         let control = connect_until(path, until)?;
         let request = Request::Open { version: VERSION, sizes: Sizes::of(layout) };
         let (answer, descriptors) = ask_until(control.as_fd(), request, &[], until)?;
-        let queue = queue(answer, descriptors, layout)?;
+        let queue = Queue::made(answer, descriptors, layout)?;
         Ok(Self { registrar: Registrar::new(control), queue })
     }
 
@@ -84,6 +101,30 @@ impl Port {
         until: Option<Instant>,
     ) -> io::Result<Tuple> {
         self.registrar.register_until(socket, until)
+    }
+
+    /// As [`Registrar::reserved`].
+    #[must_use]
+    pub fn reserved(&self) -> &[Tuple] {
+        self.registrar.reserved()
+    }
+
+    /// As [`Registrar::claim`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Registrar::claim`].
+    pub fn claim(&mut self, tuple: Tuple) -> io::Result<Tuple> {
+        self.registrar.claim(tuple)
+    }
+
+    /// As [`Registrar::claim_one`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Registrar::claim_one`].
+    pub fn claim_one(&mut self, protocol: u8, address: SocketAddr) -> io::Result<Tuple> {
+        self.registrar.claim_one(protocol, address)
     }
 
     /// Gives a tuple back.
@@ -141,16 +182,21 @@ impl Port {
         &mut self.queue
     }
 
-    /// Adds a queue, over which and over those that there are the port's flows are spread from now on. It is added while the port
-    /// has no tuples, so that no flow changes its queue.
+    /// Adds a queue, over which and over those that there are the port's flows are spread from now on. Where the port has tuples
+    /// by then, flows of theirs change their queues: what has come for one before is still where it was.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` once the port has tuples; `OutOfMemory` when the user's ports would have more memory than they may;
+    /// `InvalidInput` if the port watches another one; `OutOfMemory` when the user's ports would have more memory than they may;
     /// `QuotaExceeded` when the port has [`MAX_QUEUES`](crate::MAX_QUEUES), or the user as many ports and queues as he may.
     pub fn add_queue(&mut self, layout: Layout) -> io::Result<Queue> {
-        let (answer, descriptors) = self.registrar.ask(Request::AddQueue(Sizes::of(layout)))?;
-        queue(answer, descriptors, layout)
+        self.registrar.add_queue(layout)
+    }
+
+    /// Both parts: what asks the switch, such as for further queues, and the port's first queue. The port lives as long as both.
+    #[must_use]
+    pub fn split(self) -> (Registrar, Queue) {
+        (self.registrar, self.queue)
     }
 
     /// As [`Queue::send`].
@@ -254,14 +300,6 @@ impl Port {
     pub fn awake(&mut self) -> io::Result<()> {
         self.queue.awake()
     }
-}
-
-/// The queue that the switch has made.
-fn queue(answer: Answer, descriptors: Vec<OwnedFd>, layout: Layout) -> io::Result<Queue> {
-    let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-        return Err(answer.into_error());
-    };
-    Ok(Queue::new(Memory::open(memory, layout)?, Bell::from_descriptor(bell)))
 }
 
 impl AsFd for Port {

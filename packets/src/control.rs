@@ -13,6 +13,13 @@ use crate::protocol::{Answer, Name, Request};
 #[derive(Debug)]
 pub struct Control(OwnedFd);
 
+impl From<OwnedFd> for Control {
+    /// A connection that is there already.
+    fn from(connection: OwnedFd) -> Self {
+        Self(connection)
+    }
+}
+
 impl Control {
     /// Connects to the switch that listens at a path.
     ///

@@ -247,6 +247,12 @@ impl Forwarder {
         true
     }
 
+    /// Whether a port has a tuple.
+    #[must_use]
+    pub fn has(&self, tuple: Tuple) -> bool {
+        self.registry.owner(tuple.into()).is_some()
+    }
+
     /// Gives a port a tuple.
     ///
     /// # Errors

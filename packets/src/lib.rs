@@ -21,6 +21,7 @@ mod forwarder;
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod handed;
 mod hold;
 pub mod icmp;
 mod local;

@@ -25,6 +25,10 @@ const ATTACH: u8 = 6;
 const DETACH: u8 = 7;
 const LIST: u8 = 8;
 const QUEUE: u8 = 9;
+const RESERVE: u8 = 10;
+const CONFINE: u8 = 11;
+const RESERVED: u8 = 12;
+const CLAIM: u8 = 13;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -54,6 +58,14 @@ pub(crate) enum Request {
     Detach { name: Name },
     /// The network device of that place in the list.
     List { at: u32 },
+    /// The tuple of the socket that comes with it, for the port that this connection is to have.
+    Reserve,
+    /// To do no more from now on than what concerns its own port: somebody else is given this connection.
+    Confine,
+    /// The tuple of that place among those that are reserved.
+    Reserved { at: u32 },
+    /// One of those for its port.
+    Claim(Tuple),
 }
 
 /// Positions of the ring of sending, of that of receiving, octets of a slot.
@@ -134,6 +146,10 @@ impl Request {
             Self::Attach { name, mode } => [&[ATTACH, mode as u8][..], &name.0].concat(),
             Self::Detach { name } => [&[DETACH][..], &name.0].concat(),
             Self::List { at } => [&[LIST][..], &at.to_ne_bytes()].concat(),
+            Self::Reserve => vec![RESERVE],
+            Self::Confine => vec![CONFINE],
+            Self::Reserved { at } => [&[RESERVED][..], &at.to_ne_bytes()].concat(),
+            Self::Claim(tuple) => [&[CLAIM][..], &encode_tuple(tuple)].concat(),
         }
     }
 
@@ -156,6 +172,10 @@ impl Request {
             }
             (&DETACH, name) => Some(Self::Detach { name: Name(name.try_into().ok()?) }),
             (&LIST, at) => Some(Self::List { at: u32::from_ne_bytes(at.try_into().ok()?) }),
+            (&RESERVE, []) => Some(Self::Reserve),
+            (&CONFINE, []) => Some(Self::Confine),
+            (&RESERVED, at) => Some(Self::Reserved { at: u32::from_ne_bytes(at.try_into().ok()?) }),
+            (&CLAIM, rest) => Some(Self::Claim(decode_tuple(rest)?)),
             _ => None,
         }
     }
@@ -303,7 +323,10 @@ mod tests {
         let queue = Request::AddQueue(Sizes([5, 6, 7]));
         let others = [attach, Request::Detach { name }, Request::List { at: 3 }, queue];
         let ports = [open, Request::Register, Request::Remove(tuple), Request::Count];
-        for request in ports.into_iter().chain([Request::Watch(tuple)]).chain(others) {
+        let handed =
+            [Request::Reserve, Request::Confine, Request::Reserved { at: 4 }, Request::Claim(v4)];
+        let watch = [Request::Watch(tuple)];
+        for request in ports.into_iter().chain(watch).chain(others).chain(handed) {
             let bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Some(request));
             assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), None);

@@ -1,11 +1,13 @@
 //! A queue of a port: frames out and in, and a bell.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use quicket_ring::program::{Receiver, Sender};
-use quicket_ring::{Bell, Memory, program};
+use quicket_ring::{Bell, Layout, Memory, program};
+
+use crate::protocol::Answer;
 
 /// One queue of a port ([`Port::add_queue`](crate::client::Port::add_queue)). It ends with its port. Each may be another
 /// thread's. If one is dropped before its port, flows would go to nobody: the switch closes the port then.
@@ -23,6 +25,18 @@ impl Queue {
     pub(crate) fn new(memory: Memory, bell: Bell) -> Self {
         let (sender, receiver) = program::halves(memory);
         Self { bell, sender, receiver }
+    }
+
+    /// The one that the switch has made.
+    pub(crate) fn made(
+        answer: Answer,
+        descriptors: Vec<OwnedFd>,
+        layout: Layout,
+    ) -> io::Result<Self> {
+        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(answer.into_error());
+        };
+        Ok(Self::new(Memory::open(memory, layout)?, Bell::from_descriptor(bell)))
     }
 
     /// The bell, and both halves, for who has locks of his own.

@@ -2,14 +2,17 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use quicket_ring::Layout;
 use rustix::io::Errno;
 
 use crate::ask::{ask, hear, hear_until, say, wait_for_room};
 use crate::counters::Counters;
-use crate::protocol::{Answer, Request};
+use crate::protocol::{Answer, Request, Sizes};
+use crate::queue::Queue;
 use crate::tuple::Tuple;
 
 /// Answers that nobody waits for, at most: the switch closes a connection whose answers have no room.
@@ -24,6 +27,8 @@ pub struct Registrar {
     /// A tuple that came too late, until the switch has room for its removal: before that nothing else is registered, so that
     /// there are never two.
     late: Option<Tuple>,
+    /// What was reserved by who has opened the connection.
+    reserved: Vec<Tuple>,
 }
 
 /// What such an answer is to.
@@ -36,7 +41,69 @@ enum Owed {
 
 impl Registrar {
     pub(crate) const fn new(control: OwnedFd) -> Self {
-        Self { control, owed: VecDeque::new(), late: None }
+        Self { control, owed: VecDeque::new(), late: None, reserved: Vec::new() }
+    }
+
+    /// That of a connection which somebody else has opened, with what he has reserved.
+    pub(crate) fn handed(control: OwnedFd) -> io::Result<Self> {
+        let mut this = Self::new(control);
+        loop {
+            let request = Request::Reserved { at: this.reserved.len() as u32 };
+            match this.ask(request)? {
+                (Answer::Registered(tuple), _) => this.reserved.push(tuple),
+                (Answer::Refused { code, .. }, _) if code == Errno::NOENT.raw_os_error() => {
+                    return Ok(this);
+                }
+                (answer, _) => return Err(answer.into_error()),
+            }
+        }
+    }
+
+    /// The tuples that were reserved for this port before it was opened ([`Port::open_on`](crate::client::Port::open_on)), in
+    /// their order. None where it was opened by a path.
+    #[must_use]
+    pub fn reserved(&self) -> &[Tuple] {
+        &self.reserved
+    }
+
+    /// Registers a tuple that was reserved. Given back by [`Registrar::remove`], it is reserved again.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when it was not reserved; `ResourceBusy` when it is this port's already, or has an owner.
+    pub fn claim(&mut self, tuple: Tuple) -> io::Result<Tuple> {
+        match self.ask(Request::Claim(tuple))? {
+            (Answer::Registered(tuple), _) => Ok(tuple),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// Registers the first of the tuples that were reserved which has this protocol, address and port and is not the port's yet.
+    /// Port 0 stands for any.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` when the port has all of these; `AddrNotAvailable` when none was reserved.
+    pub fn claim_one(&mut self, protocol: u8, address: SocketAddr) -> io::Result<Tuple> {
+        let is_it = |tuple: &&Tuple| {
+            let Tuple { address: ip, protocol: of, port } = **tuple;
+            let is_port = address.port() == 0 || port == address.port();
+            of == protocol && ip == address.ip().to_canonical() && is_port
+        };
+        let candidates: Vec<Tuple> = self.reserved.iter().filter(is_it).copied().collect();
+        if candidates.is_empty() {
+            let why = format!(
+                "{address} was not reserved for this program: quicket switch open --tuple does"
+            );
+            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
+        }
+        for tuple in candidates {
+            match self.claim(tuple) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                claimed => return claimed,
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
     }
 
     /// As [`Port::register`](crate::client::Port::register).
@@ -148,6 +215,16 @@ impl Registrar {
                 wait_for_room(self.control.as_fd(), until)?;
             }
         }
+    }
+
+    /// As [`Port::add_queue`](crate::client::Port::add_queue).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::add_queue`](crate::client::Port::add_queue).
+    pub fn add_queue(&mut self, layout: Layout) -> io::Result<Queue> {
+        let (answer, descriptors) = self.ask(Request::AddQueue(Sizes::of(layout)))?;
+        Queue::made(answer, descriptors, layout)
     }
 
     /// As [`Port::counters`](crate::client::Port::counters).

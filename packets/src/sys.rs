@@ -1,5 +1,5 @@
-//! Options of sockets that no library has in safe form.
-#![allow(unsafe_code, reason = "getsockopt takes a pointer")]
+//! Options of sockets that no library has in safe form, and descriptors that are known by their numbers.
+#![allow(unsafe_code, reason = "getsockopt takes a pointer, and a number is no descriptor yet")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -21,6 +21,23 @@ pub(crate) fn namespace(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// The number of the device that a socket is bound to; 0 if it is bound to none.
 pub(crate) fn device(socket: BorrowedFd<'_>) -> io::Result<i32> {
     option(socket, BIND_TO_INDEX)
+}
+
+/// Does something with a descriptor of that number, which this process may have.
+///
+/// # Errors
+///
+/// `EBADF` for a number that can be none; otherwise those of `what`, whose calls find out whether there is one.
+pub(crate) fn with_number<T>(
+    number: i32,
+    what: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+) -> io::Result<T> {
+    if number < 0 {
+        return Err(rustix::io::Errno::BADF.into());
+    }
+    // SAFETY: it is not -1. The borrow ends with this call, in which it is only given to calls of the system; of a number that is not
+    // open, or is another one's, these say so or leave it open.
+    what(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// An option of the level SOL_SOCKET that is a number.

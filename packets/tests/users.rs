@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Stack};
-use quicket_packets::client::Port;
-use quicket_packets::daemon::Daemon;
+use quicket_packets::client::{Opening, Port};
+use quicket_packets::daemon::{Daemon, MAX_CONNECTIONS_PER_USER};
+use quicket_packets::{Layout, compose};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
@@ -32,6 +33,8 @@ const ATTACKER: u32 = 64_201;
 const LINGERER: u32 = 64_203;
 const COLLECTOR: u32 = 64_204;
 const SPY: u32 = 64_205;
+const GLUTTON: u32 = 64_206;
+const HOST: u32 = 64_207;
 const VICTIM: u32 = 64_202;
 const PATH: &str = "QUICKET_PACKETS_OF_ALL";
 
@@ -269,6 +272,84 @@ fn who_takes_all_tuples_that_he_gets_leaves_room_for_others() {
         port
     });
     assert!(switch.descriptors() < DESCRIPTORS / 2, "{}", switch.descriptors());
+    switch.serves();
+}
+
+/// Each has his own part of connections with queues, and of memory; and turns, while others send without end.
+#[test]
+fn what_a_user_takes_is_no_other_ones_share() {
+    let Some(switch) = Of::all("what_a_user_takes_is_no_other_ones_share") else {
+        return;
+    };
+    let small = Layout::new(16, 16, 128).unwrap();
+    // Two of these are nearly all that a user may have.
+    let large = Layout::new(2048, 4096, 16384).unwrap();
+    let kept = as_user(GLUTTON, || {
+        let memory = [large; 2].map(|layout| Port::open(&switch.path, layout).unwrap());
+        let error = Port::open(&switch.path, large).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        memory
+    });
+    as_user(VICTIM, || drop(Port::open(&switch.path, large).unwrap()));
+    drop(kept);
+    let all = || {
+        let mut first = Port::open(&switch.path, small).unwrap();
+        let queues: Vec<_> = (0..20).map(|_| first.add_queue(small).unwrap()).collect();
+        let begun = Instant::now();
+        let mut ports: Vec<Port> = Vec::new();
+        // What was his before is given back some time.
+        while ports.len() + queues.len() + 1 < MAX_CONNECTIONS_PER_USER {
+            ports.extend(Port::open(&switch.path, small).ok());
+            assert!(begun.elapsed() < PATIENCE, "{} ports, {} queues", ports.len(), queues.len());
+        }
+        assert!(Port::open(&switch.path, small).is_err(), "he has more than he may");
+        let error = first.add_queue(small).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
+        (first, queues, ports)
+    };
+    let kept = as_user(GLUTTON, all);
+    drop(as_user(VICTIM, all));
+    drop(kept);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ports = as_user(GLUTTON, || [(); 16].map(|()| switch.stack()));
+        scope.spawn(|| {
+            let mut ports = ports;
+            let addresses = ports.each_ref().map(|stack| stack.address);
+            while !is_over.load(Ordering::Relaxed) {
+                for (n, stack) in ports.iter_mut().enumerate() {
+                    let (from, to) = (stack.address, addresses[(n + 1) % addresses.len()]);
+                    stack.port.receive(u32::MAX, |_| ()).unwrap();
+                    stack.port.send(|slot| compose::udp(slot, from, to, b"more")).unwrap();
+                }
+            }
+        });
+        switch.serves();
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_connection_that_was_handed_on_is_charged_to_who_has_opened_it() {
+    let Some(switch) = Of::all("a_connection_that_was_handed_on_is_charged_to_who_has_opened_it")
+    else {
+        return;
+    };
+    // Root binds the addresses, and another user has the port.
+    let open = |socket: &UdpSocket| {
+        let mut opening = as_user(HOST, || Opening::connect(&switch.path).unwrap());
+        opening.reserve(socket).unwrap();
+        opening.confine().unwrap()
+    };
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let large = Layout::new(2048, 4096, 16384).unwrap();
+    let mut port = Port::open_on(open(&socket), large).unwrap();
+    port.claim(common::tuple(address)).unwrap();
+    let _second = as_user(HOST, || Port::open(&switch.path, large).unwrap());
+    let third = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let error = Port::open_on(open(&third), large).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     switch.serves();
 }
 

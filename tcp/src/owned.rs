@@ -71,22 +71,38 @@ impl Owned {
         ip: IpAddr,
         is_free: impl Fn(SocketAddr) -> bool,
     ) -> io::Result<Option<SocketAddr>> {
-        let ports = self.ephemeral.get(&ip).map_or(&[][..], |ports| ports);
-        if ports.len() < FEWEST {
+        let ports = self.ephemeral.get(&ip).map_or(0, Vec::len);
+        if ports < FEWEST {
             return Ok(None);
         }
-        let number = getrandom::u32().map_err(io::Error::other)? as usize;
-        // From there on, the next one that is free (RFC 6056, Section 3.3.1).
-        let (after, first) = ports.split_at(number % ports.len());
-        let free = first.iter().chain(after).map(|port| (ip, *port).into()).find(|at| is_free(*at));
+        let free = self.choose_among(ip, is_free)?;
         if free.is_some() {
             return Ok(free);
         }
-        if ports.len() >= MAX_EPHEMERAL {
+        if ports >= MAX_EPHEMERAL {
             let text = "no port is free for another connection to that address";
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
         }
         Ok(None)
+    }
+
+    /// The same among those that are registered, however few they are. None if none of them is free.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no number that is drawn by chance.
+    pub(crate) fn choose_among(
+        &self,
+        ip: IpAddr,
+        is_free: impl Fn(SocketAddr) -> bool,
+    ) -> io::Result<Option<SocketAddr>> {
+        let Some(ports) = self.ephemeral.get(&ip).filter(|ports| !ports.is_empty()) else {
+            return Ok(None);
+        };
+        let number = getrandom::u32().map_err(io::Error::other)? as usize;
+        // From there on, the next one that is free (RFC 6056, Section 3.3.1).
+        let (after, first) = ports.split_at(number % ports.len());
+        Ok(first.iter().chain(after).map(|port| (ip, *port).into()).find(|at| is_free(*at)))
     }
 
     /// Takes what is to be given back to the system.

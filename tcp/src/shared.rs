@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) driving: Driving,
     /// Asked before the core is locked, never after. Whoever waits for its answer has it; the thread does not wait, for either.
     registrar: Mutex<Registrar>,
+    /// The addresses that the stack may have, if its connection to the switch was handed to it: sockets of the system prove nothing then.
+    reserved: Vec<SocketAddr>,
 }
 
 /// What keeps a stack going: its handles, listeners and streams have it.
@@ -36,7 +38,31 @@ impl Drop for Handle {
 
 impl Shared {
     pub(crate) fn new(core: Core, registrar: Registrar, bell: Bell) -> io::Result<Self> {
-        Ok(Self { driving: Driving::new(core, bell)?, registrar: Mutex::new(registrar) })
+        let reserved = registrar.reserved().iter().filter(|tuple| tuple.protocol == TCP);
+        let reserved = reserved.map(|tuple| (tuple.address, tuple.port).into()).collect();
+        Ok(Self { driving: Driving::new(core, bell)?, registrar: Mutex::new(registrar), reserved })
+    }
+
+    pub(crate) fn reserved(&self) -> &[SocketAddr] {
+        &self.reserved
+    }
+
+    /// Registers an address: one that is reserved, or one of the system.
+    fn register(&self, registrar: &mut Registrar, address: SocketAddr) -> io::Result<SocketAddr> {
+        if self.reserved.is_empty() {
+            return register(registrar, address);
+        }
+        let tuple = registrar.claim_one(TCP, address)?;
+        Ok((tuple.address, tuple.port).into())
+    }
+
+    /// The address from which connections to another one begin.
+    fn source(&self, remote: SocketAddr) -> io::Result<IpAddr> {
+        if self.reserved.is_empty() {
+            return source(remote);
+        }
+        let own = self.reserved.iter().find(|own| own.is_ipv4() == remote.is_ipv4());
+        own.map(SocketAddr::ip).ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
@@ -77,7 +103,7 @@ impl Shared {
             address
         } else {
             drop(core);
-            let address = register(&mut registrar, address)?;
+            let address = self.register(&mut registrar, address)?;
             core = self.lock();
             address
         };
@@ -94,7 +120,7 @@ impl Shared {
     pub(crate) fn connect(&self, remote: SocketAddr) -> io::Result<usize> {
         let remote = plain(remote)?;
         let known = self.lock().source(remote.ip());
-        let ip = known.map_or_else(|| source(remote), Ok)?;
+        let ip = known.map_or_else(|| self.source(remote), Ok)?;
         let chosen = self.act(|core| {
             core.check()?;
             core.remember_source(remote.ip(), ip);
@@ -108,7 +134,22 @@ impl Shared {
         }
         let mut registrar = self.registrar();
         self.give_back(&mut registrar);
-        let local = register(&mut registrar, (ip, 0).into())?;
+        let local = match self.register(&mut registrar, (ip, 0).into()) {
+            Ok(local) => local,
+            // All that is reserved is this stack's already: several connections begin from one.
+            Err(error) if !self.reserved.is_empty() => {
+                return self.act(|core| {
+                    let now = core.now();
+                    let connections = &core.connections;
+                    let is_free = |local| connections.is_free(&Ends { local, remote }, true, now);
+                    match connections.owned.choose_among(ip, is_free)? {
+                        Some(local) => begin(core, Ends { local, remote }),
+                        None => Err(error),
+                    }
+                });
+            }
+            Err(error) => return Err(error),
+        };
         self.act(|core| {
             core.connections.owned.add_ephemeral(local);
             begin(core, Ends { local, remote })

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,6 +106,32 @@ impl Stack {
                 format!("no switch for packets answers at {}: {error}{advice}", path.display());
             io::Error::new(error.kind(), what)
         })?;
+        Self::over(port, options)
+    }
+
+    /// The same by a connection to the switch that was handed to this program ([`Port::open_on`]): it has the addresses that were
+    /// reserved, and no others. Connections begin from those where nobody listens; there may be many from one, to different
+    /// addresses.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open_on`]; `InvalidInput` if an option is out of its range, or no address of TCP is reserved.
+    pub fn open_on(control: OwnedFd, options: Options) -> io::Result<Self> {
+        let stack = Self::over(Port::open_on(control, options.check()?)?, options)?;
+        if stack.reserved().is_empty() {
+            let why = "no address of TCP is reserved for this program: quicket switch open --tuple tcp:ADDRESS:PORT does";
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        Ok(stack)
+    }
+
+    /// The addresses of this stack, if they were reserved for it. None if it has those of the host.
+    #[must_use]
+    pub fn reserved(&self) -> &[SocketAddr] {
+        self.shared().reserved()
+    }
+
+    fn over(port: Port, options: Options) -> io::Result<Self> {
         let Parts { registrar, bell, sender, receiver } = port.into_parts();
         let Options { mtu, receive_buffer, send_buffer, .. } = options;
         let sizes = Sizes { receive: receive_buffer, send: send_buffer, mtu };

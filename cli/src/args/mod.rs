@@ -61,8 +61,8 @@ pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
 pub(crate) use switch::{
     DeviceMode, PacketsName, SecretsCommand, SecretsShow, Switch, SwitchAttach, SwitchCommand,
-    SwitchDetach, SwitchDevices, SwitchDump, SwitchGenerate, SwitchPackets, SwitchSink,
-    SwitchStatus, server_id,
+    SwitchDetach, SwitchDevices, SwitchDump, SwitchGenerate, SwitchOpen, SwitchPackets, SwitchSink,
+    SwitchStatus, WantedTuple, server_id,
 };
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]

@@ -42,7 +42,8 @@ pub(crate) struct Run {
 
     /// Give the program TCP in user space: its sockets of TCP, and those of programs that it starts, are of a stack of
     /// its own over a port of the switch for packets of this name, or at this path (quicket switch packets --help).
-    /// They reach other programs with ports there, and hosts that its network devices lead to. A process beside
+    /// They reach other programs with ports there, and hosts that its network devices lead to. With fd:3 it is the port of the
+    /// connection that quicket switch open has handed over, with the addresses that are reserved. A process beside
     /// the program has the stack, and ends with the last of these sockets
     #[cfg(target_os = "linux")]
     #[arg(long, value_name = "NAME", help_heading = "Packets (quicket switch packets --help)")]

@@ -1,6 +1,8 @@
 //! Flags of `quicket switch`.
 
-use std::net::SocketAddr;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -134,6 +136,20 @@ Examples:
   quicket switch packets --name /run/stacks/packets
   quicket switch packets --name /run/stacks/packets --all-users")]
     Packets(SwitchPackets),
+    /// Reserve addresses at the switch for packets for a program that cannot prove them, such as one in a container, and start it
+    ///
+    /// The program gets a connection to the switch as descriptor 3, whose number is in QUICKET_PACKETS_FD, and needs neither the path
+    /// of the switch nor the host's network: quicket run --tcp-by fd:3 has TCP by it, the library opens a port by it, with what
+    /// is reserved here and nothing else. It can neither see other ports nor attach devices. Addresses are reserved until the last
+    /// copy of the descriptor is closed. What the port takes of the switch is charged to the user of this command, or to
+    /// --user (docs/packets.md).
+    #[command(after_help = "\
+Examples:
+  quicket switch open --tuple tcp:192.0.2.1:80 -- quicket run --tcp-by fd:3 -- ./server 192.0.2.1:80
+  quicket switch open --tuple tcp:192.0.2.1:80 --user 20001 -- \\
+    podman run --preserve-fds=1 --network=none IMAGE quicket run --tcp-by fd:3 -- ./server 192.0.2.1:80
+  quicket switch open --tuple 'udp:[2001:db8::1]:7000' -- quicket switch sink '[2001:db8::1]:7000' --name fd:3")]
+    Open(SwitchOpen),
     /// Write the frames of a port at the switch for packets, in both directions, as tcpdump and Wireshark read them
     ///
     /// The port is told by an address that it has. It has to be of the same user; root may see all. The format is pcap,
@@ -219,6 +235,60 @@ pub(crate) struct SwitchPackets {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct SwitchOpen {
+    /// What the program may have: tcp:ADDRESS:PORT, udp:ADDRESS:PORT, or NUMBER:ADDRESS of a protocol of IP without ports, which takes
+    /// CAP_NET_RAW. An address of IPv6 with a port is in brackets; port 0 is a free one. It may be given up to 256 times
+    #[arg(long = "tuple", value_name = "TUPLE", required = true, value_parser = tuple)]
+    pub(crate) tuples: Vec<WantedTuple>,
+    /// Have the port be this user's at a switch of all users, by his number: what the program takes there is charged to him. Takes root
+    #[arg(long, value_name = "UID")]
+    pub(crate) user: Option<u32>,
+    #[command(flatten)]
+    pub(crate) name: PacketsName,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// A tuple that is to be reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WantedTuple {
+    pub(crate) protocol: u8,
+    pub(crate) address: IpAddr,
+    /// 0 for a free one, and for protocols without ports.
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for WantedTuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, address, port } = self;
+        match protocol {
+            6 => write!(f, "tcp:{}", SocketAddr::new(*address, *port)),
+            17 => write!(f, "udp:{}", SocketAddr::new(*address, *port)),
+            _ => write!(f, "{protocol}:{address}"),
+        }
+    }
+}
+
+/// Reads a tuple that is to be reserved.
+fn tuple(text: &str) -> Result<WantedTuple, &'static str> {
+    let wrong =
+        "write tcp:ADDRESS:PORT, udp:ADDRESS:PORT or NUMBER:ADDRESS, such as tcp:192.0.2.1:80";
+    let (of, rest) = text.split_once(':').ok_or(wrong)?;
+    let protocol = protocol(of).map_err(|_| wrong)?;
+    if matches!(protocol, 6 | 17) {
+        let address: SocketAddr = rest.parse().map_err(|_| wrong)?;
+        return Ok(WantedTuple { protocol, address: address.ip(), port: address.port() });
+    }
+    Ok(WantedTuple { protocol, address: rest.parse().map_err(|_| wrong)?, port: 0 })
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct SwitchDump {
     /// An address and a port of UDP or TCP that the port has; port 0 with protocols that have none
     #[arg(value_name = "PORT")]
@@ -300,7 +370,8 @@ pub(crate) struct SwitchSink {
 /// Which switch for packets.
 #[derive(Args, Debug)]
 pub(crate) struct PacketsName {
-    /// The name of the switch for packets, or the path of its local socket
+    /// The name of the switch for packets, or the path of its local socket. To sink and generate, fd:3 is a connection that quicket
+    /// switch open has handed over
     #[arg(long, value_name = "NAME", default_value = "packets")]
     pub(crate) name: String,
 }
@@ -435,4 +506,26 @@ pub(crate) struct SwitchStatus {
     /// The text format of Prometheus
     #[arg(long, conflicts_with = "json")]
     pub(crate) prometheus: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuples_are_read_as_they_are_shown() {
+        for text in ["tcp:192.0.2.1:80", "udp:[2001:db8::1]:0", "47:192.0.2.1", "89:2001:db8::1"] {
+            assert_eq!(tuple(text).unwrap().to_string(), text);
+        }
+        assert_eq!(tuple("6:192.0.2.1:80").unwrap().to_string(), "tcp:192.0.2.1:80");
+        for text in [
+            "192.0.2.1:80",
+            "tcp:192.0.2.1",
+            "tcp:2001:db8::1:80",
+            "47:192.0.2.1:1",
+            "300:192.0.2.1",
+        ] {
+            assert!(tuple(text).is_err(), "{text}");
+        }
+    }
 }

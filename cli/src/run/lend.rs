@@ -12,8 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
+use quicket_packets::client::inherited;
 use quicket_switch::rendezvous;
-use quicket_tcp::Stack;
+use quicket_tcp::{Options, Stack};
 use quicket_tcp_lender::Lender;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -21,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
 
 use crate::args::Run;
 use crate::exit::{Failure, Kind};
+use crate::switch::packets::descriptor;
 
 /// What comes before an error, in place of what programs are to have in their environment.
 const FAILED: &str = "failed: ";
@@ -46,6 +48,10 @@ pub(super) fn start(switch: &str) -> Result<String, Failure> {
         stdout.take(MAX_SAID).read_to_string(&mut said).map_err(cannot)?;
     }
     child.wait().map_err(cannot)?;
+    if let Some(number) = descriptor(switch)? {
+        // It is for that process, and not for the program.
+        drop(inherited(number).map_err(cannot)?);
+    }
     if let Some(why) = said.strip_prefix(FAILED) {
         return Err(Failure::new(Kind::Environment, why));
     }
@@ -116,12 +122,12 @@ fn null() -> Result<std::fs::File, Failure> {
     std::fs::OpenOptions::new().write(true).open("/dev/null").map_err(cannot)
 }
 
-/// Closes all descriptors but the first three.
-fn close_others() -> io::Result<()> {
+/// Closes all descriptors but the first three, and perhaps another one.
+fn close_others(but: Option<i32>) -> io::Result<()> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let number = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-        numbers.extend(number.filter(|number| *number > 2));
+        numbers.extend(number.filter(|number| *number > 2 && Some(*number) != but));
     }
     for number in numbers {
         // The folder's own is closed already.
@@ -132,18 +138,24 @@ fn close_others() -> io::Result<()> {
 
 fn prepare(switch: &str, pid: i32) -> Result<(Lender, std::os::fd::OwnedFd), Failure> {
     // A pipe of the caller's must end with the program.
-    close_others().map_err(cannot)?;
+    let descriptor = descriptor(switch)?;
+    close_others(descriptor).map_err(cannot)?;
     // What ends programs, ends this one by their end: what they have written still leaves.
     let _ = setsid();
     let signals: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block().map_err(|error| cannot(error.into()))?;
     crate::serve::raise_limit();
-    let path = rendezvous::path(switch).map_err(cannot)?;
     let program = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput);
     let program = program.map_err(|kind| cannot(kind.into()))?;
     let program = pidfd_open(program, PidfdFlags::empty()).map_err(|error| cannot(error.into()))?;
-    let stack =
-        Stack::open(path).map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+    let stack = match descriptor {
+        Some(number) => {
+            let control = inherited(number);
+            control.and_then(|control| Stack::open_on(control, Options::default()))
+        }
+        None => Stack::open(rendezvous::path(switch).map_err(cannot)?),
+    };
+    let stack = stack.map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
     Ok((Lender::new(stack).map_err(cannot)?, program))
 }
 

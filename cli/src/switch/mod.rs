@@ -3,7 +3,8 @@
 mod background;
 mod devices;
 mod dump;
-mod packets;
+mod open;
+pub(crate) mod packets;
 mod reload;
 mod report;
 mod secrets;
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
         Some(SwitchCommand::Status(status)) => show(status),
         Some(SwitchCommand::Upgrade(name)) => upgrade(&name.get()),
         Some(SwitchCommand::Packets(args)) => packets::run(args),
+        Some(SwitchCommand::Open(args)) => open::run(args),
         Some(SwitchCommand::Dump(args)) => dump::run(args),
         Some(SwitchCommand::Generate(args)) => traffic::generate(args),
         Some(SwitchCommand::Sink(args)) => traffic::sink(args),

@@ -50,6 +50,19 @@ fn told(counters: &Counters) -> String {
     text
 }
 
+/// The number of a descriptor that names a switch in place of a name or path: `fd:3`, a connection that was handed to this program.
+pub(crate) fn descriptor(name: &str) -> Result<Option<i32>, Failure> {
+    let Some(number) = name.strip_prefix("fd:") else { return Ok(None) };
+    match number.parse() {
+        // Those of standard input, output and error have a use.
+        Ok(number) if number > 2 => Ok(Some(number)),
+        _ => {
+            let why = format!("{name}: give a descriptor from 3 on, such as fd:3");
+            Err(Failure::new(Kind::Usage, why))
+        }
+    }
+}
+
 /// Why no switch is reached at a path, and what to do.
 pub(super) fn unanswered(path: &Path, error: &io::Error) -> Failure {
     let advice = match error.kind() {

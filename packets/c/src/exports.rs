@@ -1,50 +1,29 @@
 //! What C sees: `include/quicket/packets.h`.
 
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libc::{size_t, ssize_t};
-use quicket_packets::client::Port;
-use quicket_packets::{Layout, Queue, REASONS, Tuple};
+use quicket_packets::client::{Port, Registrar, inherited};
+use quicket_packets::{Layout, Queue, REASONS};
 
+use crate::address::{put, storage, tuple_of};
 use crate::error;
 
-/// A port, or another queue of one. C has its address.
+/// A port, or another queue of one. C has its address. One thread at a time has the queue, and any of them asks the switch.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
-pub struct quicket_port(Handle);
-
-#[derive(Debug)]
-enum Handle {
-    Port(Port),
-    Queue(Queue),
-}
-
-impl Handle {
-    /// What frames go by.
-    const fn queue(&mut self) -> &mut Queue {
-        match self {
-            Self::Port(port) => port.queue(),
-            Self::Queue(queue) => queue,
-        }
-    }
-
-    /// What has tuples.
-    fn port(&mut self) -> io::Result<&mut Port> {
-        match self {
-            Self::Port(port) => Ok(port),
-            Self::Queue(_) => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "this is another queue of a port: the port itself has addresses and makes queues",
-            )),
-        }
-    }
+pub struct quicket_port {
+    /// None for a queue that is none of the port's own.
+    registrar: Option<Mutex<Registrar>>,
+    queue: UnsafeCell<Queue>,
 }
 
 fn set_errno(number: c_int) {
@@ -52,22 +31,42 @@ fn set_errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
-fn answer<T>(failure: T, call: impl FnOnce() -> io::Result<T>) -> T {
+pub(crate) fn answer<T>(failure: T, call: impl FnOnce() -> io::Result<T>) -> T {
     error::answer(failure, call).unwrap_or_else(|(failure, number)| {
         set_errno(number);
         failure
     })
 }
 
-/// The port at an address that `quicket_port_open` has given.
+/// What frames go by.
 ///
 /// # Safety
 ///
-/// It is null or such an address, and no other call with it is under way.
-unsafe fn handle_of<'a>(port: *mut quicket_port) -> io::Result<&'a mut Handle> {
+/// The address is null or one that `quicket_port_open` has given, and no other call for frames is under way with it.
+unsafe fn queue_of<'a>(port: *mut quicket_port) -> io::Result<&'a mut Queue> {
+    // SAFETY: as the caller says; nobody has more than a shared reference to all of it.
+    let port = unsafe { port.as_ref() }.ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: calls for frames are one at a time, and others leave the queue alone.
+    Ok(unsafe { &mut *port.queue.get() })
+}
+
+/// What has addresses and makes queues.
+///
+/// # Safety
+///
+/// The address is null or one that `quicket_port_open` has given.
+pub(crate) unsafe fn registrar_of<'a>(
+    port: *mut quicket_port,
+) -> io::Result<MutexGuard<'a, Registrar>> {
     // SAFETY: as the caller says.
-    let port = unsafe { port.as_mut() };
-    port.map(|port| &mut port.0).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    let port = unsafe { port.as_ref() }.ok_or(io::ErrorKind::InvalidInput)?;
+    let registrar = port.registrar.as_ref().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "this is another queue of a port: the port itself has addresses and makes queues",
+        )
+    })?;
+    Ok(registrar.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Opens a port.
@@ -89,7 +88,21 @@ pub unsafe extern "C" fn quicket_port_open(
         // SAFETY: as the caller says.
         let path = unsafe { CStr::from_ptr(path) };
         let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-        Ok(boxed(Handle::Port(Port::open(path, layout(send, receive, slot)?)?)))
+        Ok(boxed(Port::open(path, layout(send, receive, slot)?)?))
+    })
+}
+
+/// Opens the port of a connection that was handed to this program.
+#[unsafe(no_mangle)]
+pub extern "C" fn quicket_port_open_on(
+    descriptor: c_int,
+    send: u32,
+    receive: u32,
+    slot: u32,
+) -> *mut quicket_port {
+    answer(ptr::null_mut(), || {
+        let layout = layout(send, receive, slot)?;
+        Ok(boxed(Port::open_on(inherited(descriptor)?, layout)?))
     })
 }
 
@@ -100,8 +113,10 @@ fn layout(send: u32, receive: u32, slot: u32) -> io::Result<Layout> {
     })
 }
 
-fn boxed(handle: Handle) -> *mut quicket_port {
-    Box::into_raw(Box::new(quicket_port(handle)))
+fn boxed(port: Port) -> *mut quicket_port {
+    let (registrar, queue) = port.split();
+    let registrar = Some(Mutex::new(registrar));
+    Box::into_raw(Box::new(quicket_port { registrar, queue: UnsafeCell::new(queue) }))
 }
 
 /// Ends a port, or lets a queue go.
@@ -129,14 +144,14 @@ macro_rules! calls {
             ///
             /// # Safety
             ///
-            /// The port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call with it is under way.
+            /// The port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other of these calls is under
+            /// way with it.
             /// Other addresses are of what the header says.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($port: *mut quicket_port $(, $argument: $kind)*) -> $result {
                 answer($failure, || {
                     // SAFETY: as the caller says.
-                    let handle = unsafe { handle_of($port) }?;
-                    let $port = handle.queue();
+                    let $port = unsafe { queue_of($port) }?;
                     $call
                 })
             }
@@ -154,7 +169,8 @@ calls! {
     /// The slot of the `n`th of them.
     quicket_port_slot(n: u32, len: *mut size_t) -> *mut c_void = ptr::null_mut(), {
         let slot = port.slot(n).ok_or(io::ErrorKind::InvalidInput)?;
-        put(len, slot.len());
+        // SAFETY: the caller's, for one number, or null.
+        unsafe { put(len, slot.len()) };
         Ok(slot.as_mut_ptr().cast())
     };
     /// How long the `n`th of them is.
@@ -171,7 +187,8 @@ calls! {
     /// The `n`th of them.
     quicket_port_frame(n: u32, len: *mut size_t) -> *const c_void = ptr::null(), {
         let frame = port.frame(n).ok_or(io::ErrorKind::InvalidInput)?;
-        put(len, frame.len());
+        // SAFETY: the caller's, for one number, or null.
+        unsafe { put(len, frame.len()) };
         Ok(frame.as_ptr().cast())
     };
     /// Gives the first `n` back.
@@ -199,13 +216,13 @@ calls! {
 ///
 /// # Safety
 ///
-/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
-/// with it is under way.
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quicket_port_register(port: *mut quicket_port, socket: c_int) -> c_int {
     answer(-1, || {
         // SAFETY: as the caller says.
-        register(unsafe { handle_of(port) }?.port()?, socket)
+        let mut port = unsafe { registrar_of(port) }?;
+        register(&mut port, socket)
     })
 }
 
@@ -213,8 +230,7 @@ pub unsafe extern "C" fn quicket_port_register(port: *mut quicket_port, socket: 
 ///
 /// # Safety
 ///
-/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
-/// with it is under way. `address` has `len` octets.
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet. `address` has `len` octets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quicket_port_remove(
     port: *mut quicket_port,
@@ -224,55 +240,71 @@ pub unsafe extern "C" fn quicket_port_remove(
 ) -> c_int {
     answer(-1, || {
         // SAFETY: as the caller says.
-        let port = unsafe { handle_of(port) }?.port()?;
-        let protocol = u8::try_from(protocol).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut port = unsafe { registrar_of(port) }?;
         // SAFETY: as the caller says.
-        let address = unsafe { address_of(address, len) }.ok_or(io::ErrorKind::InvalidInput)?;
-        let has_ports = matches!(c_int::from(protocol), libc::IPPROTO_TCP | libc::IPPROTO_UDP);
-        let number = if has_ports { address.port() } else { 0 };
-        port.remove(Tuple { address: address.ip().to_canonical(), protocol, port: number })?;
+        port.remove(unsafe { tuple_of(protocol, address, len) }?)?;
         Ok(0)
     })
 }
 
-/// An address as C has it; none if it is none of IP, or cut off.
+/// Registers an address that was reserved.
 ///
 /// # Safety
 ///
-/// It is null, or there are `len` octets.
-unsafe fn address_of(address: *const libc::sockaddr, len: libc::socklen_t) -> Option<SocketAddr> {
-    let len = len as usize;
-    if address.is_null() || len < size_of::<libc::sa_family_t>() {
-        return None;
-    }
-    // SAFETY: the family is at the beginning, and there; it need not be aligned.
-    let family = unsafe { ptr::read_unaligned(address.cast::<libc::sa_family_t>()) };
-    if c_int::from(family) == libc::AF_INET && len >= size_of::<libc::sockaddr_in>() {
-        // SAFETY: there are as many octets, and any of them are such a structure; it need not be aligned.
-        let v4 = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in>()) };
-        let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
-        return Some((ip, u16::from_be(v4.sin_port)).into());
-    }
-    if c_int::from(family) == libc::AF_INET6 && len >= size_of::<libc::sockaddr_in6>() {
-        // SAFETY: as before.
-        let v6 = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in6>()) };
-        let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-        return Some((ip, u16::from_be(v6.sin6_port)).into());
-    }
-    None
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet. `address` has `len`
+/// octets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_claim(
+    port: *mut quicket_port,
+    protocol: c_int,
+    address: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> c_int {
+    answer(-1, || {
+        // SAFETY: as the caller says.
+        let mut port = unsafe { registrar_of(port) }?;
+        // SAFETY: as the caller says.
+        port.claim(unsafe { tuple_of(protocol, address, len) }?)?;
+        Ok(0)
+    })
+}
+
+/// The `n`th address that was reserved.
+///
+/// # Safety
+///
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet. The other two are
+/// null or of that kind.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_reserved(
+    port: *mut quicket_port,
+    n: u32,
+    protocol: *mut c_int,
+    address: *mut libc::sockaddr_storage,
+) -> c_int {
+    answer(-1, || {
+        // SAFETY: as the caller says.
+        let port = unsafe { registrar_of(port) }?;
+        let Some(tuple) = port.reserved().get(n as usize) else { return Ok(0) };
+        // SAFETY: as the caller says.
+        unsafe {
+            put(protocol, c_int::from(tuple.protocol));
+            put(address, storage(tuple));
+        }
+        Ok(1)
+    })
 }
 
 /// What became of the port's frames.
 ///
 /// # Safety
 ///
-/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
-/// with it is under way. `name` is a string with a zero at its end.
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet. `name` is a string with a zero at its end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quicket_port_counter(port: *mut quicket_port, name: *const c_char) -> i64 {
     answer(-1, || {
         // SAFETY: as the caller says.
-        let port = unsafe { handle_of(port) }?.port()?;
+        let mut port = unsafe { registrar_of(port) }?;
         if name.is_null() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -297,8 +329,7 @@ pub unsafe extern "C" fn quicket_port_counter(port: *mut quicket_port, name: *co
 ///
 /// # Safety
 ///
-/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
-/// with it is under way.
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quicket_port_add_queue(
     port: *mut quicket_port,
@@ -308,20 +339,13 @@ pub unsafe extern "C" fn quicket_port_add_queue(
 ) -> *mut quicket_port {
     answer(ptr::null_mut(), || {
         // SAFETY: as the caller says.
-        let port = unsafe { handle_of(port) }?.port()?;
-        Ok(boxed(Handle::Queue(port.add_queue(layout(send, receive, slot)?)?)))
+        let queue = unsafe { registrar_of(port) }?.add_queue(layout(send, receive, slot)?)?;
+        let queue = UnsafeCell::new(queue);
+        Ok(Box::into_raw(Box::new(quicket_port { registrar: None, queue })))
     })
 }
 
-/// Writes a length where the caller wants it.
-fn put(to: *mut size_t, len: usize) {
-    if !to.is_null() {
-        // SAFETY: the caller's, for one number, as all functions that take such an address say.
-        unsafe { to.write(len) };
-    }
-}
-
-fn register(port: &mut Port, socket: c_int) -> io::Result<c_int> {
+fn register(port: &mut Registrar, socket: c_int) -> io::Result<c_int> {
     if socket < 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }

@@ -5,8 +5,13 @@
 //! gives with them is kept for each thread.
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code, reason = "addresses that C gives and takes")]
+mod address;
 mod error;
 #[allow(unsafe_code, reason = "functions for C, and what C gives them")]
 mod exports;
+#[allow(unsafe_code, reason = "functions for C, and what C gives them")]
+mod icmp;
 
 pub use exports::*;
+pub use icmp::*;

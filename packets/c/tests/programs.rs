@@ -1,6 +1,6 @@
 //! Programs in C: the example, and one that is written for netmap.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use quicket_packets::client::Port;
+use quicket_packets::client::{Opening, Port};
 use quicket_packets::daemon::Daemon;
 use quicket_packets::{Layout, compose};
 
@@ -164,6 +164,112 @@ fn queues_are_threads_of_their_own() {
     assert!(program.wait().unwrap().success());
     let counts: Vec<u32> = said.split_whitespace().map(|count| count.parse().unwrap()).collect();
     assert!(counts.iter().sum::<u32>() == 300 && counts.iter().all(|count| *count > 0), "{said}");
+}
+
+#[test]
+fn threads_of_a_program_for_netmap_have_descriptors_of_one_port() {
+    const FLOWS: u32 = 30;
+    let (switch, address) = (Switch::start("threads"), free());
+    let name = format!("quicket:{}@udp:{address}", switch.path.display());
+    let mut program = compile("tests/threads.c").start(&[&name, "300"]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n", "{:?}", program.wait());
+    let mut ports: Vec<_> = (0..FLOWS).map(|_| switch.open()).collect();
+    for n in 0..300 {
+        let (port, from) = &mut ports[(n % FLOWS) as usize];
+        ask(port, *from, address, n);
+    }
+    said.clear();
+    output.read_to_string(&mut said).unwrap();
+    let ended = program.wait().unwrap();
+    assert!(ended.success(), "{ended} {said}");
+    let counts: Vec<u32> = said.split_whitespace().map(|count| count.parse().unwrap()).collect();
+    assert!(counts.iter().sum::<u32>() == 300 && counts.iter().all(|count| *count > 0), "{said}");
+}
+
+#[test]
+fn a_program_that_was_handed_a_connection_needs_no_path() {
+    let switch = Switch::start("handed");
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let mut opening = Opening::connect(&switch.path).unwrap();
+    opening.reserve(&socket).unwrap();
+    drop(socket);
+    let compiled = compile("tests/handed.c");
+    let none = Command::new(&compiled.file)
+        .env("LD_LIBRARY_PATH", &compiled.libraries)
+        .env("QUICKET_PACKETS_FD", "999")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&none.stdout).starts_with(&format!("{} ", libc::EBADF)));
+    // As its standard input: a number that it has, whatever this process has open.
+    let mut program = Command::new(&compiled.file)
+        .env("LD_LIBRARY_PATH", &compiled.libraries)
+        .env("QUICKET_PACKETS_FD", "0")
+        .stdin(Stdio::from(opening.confine().unwrap()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, format!("{}\n", address.port()), "{:?}", program.wait());
+    let (mut port, from) = switch.open();
+    ask(&mut port, from, address, 7);
+    let mut once = Some(());
+    port.send(|slot| compose::udp(slot, from, once.take().map(|()| address)?, b"end")).unwrap();
+    assert!(program.wait().unwrap().success());
+}
+
+/// What is quoted is from 192.0.2.1 and 2001:db8::1, port 4433, to port 53.
+#[test]
+fn errors_of_icmp_are_read() {
+    let program = compile("tests/icmp.c");
+    let read = |frame: &[u8]| {
+        let mut child = Command::new(&program.file)
+            .env("LD_LIBRARY_PATH", &program.libraries)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(frame).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // RFC 792: fragmentation needed, with an MTU of 1,400 (RFC 1191, Section 4), of a packet that is quoted with 8 octets.
+    let quoted: Vec<u8> = [
+        &[0x45, 0, 5, 0xdc, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 7][..],
+        &[0x11, 0x51, 0, 53, 5, 0xc8, 0, 0],
+    ]
+    .concat();
+    let mut frame = [0; 12].to_vec();
+    frame.extend([8, 0, 0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0, 203, 0, 113, 9, 192, 0, 2, 1]);
+    frame.extend([3, 4, 0, 0, 0, 0, 5, 0x78]);
+    frame.extend(&quoted);
+    assert_eq!(
+        read(&frame),
+        "3 1400 3 4 17\nreporter 203.0.113.9 0\nsource 192.0.2.1 4433\ndestination 198.51.100.7 53\n62 8\n"
+    );
+    // RFC 4443, Section 3.1: nobody listens on the port.
+    let address = |last: u16| {
+        let mut octets = [0x2001_u16, 0xdb8, 0, 0, 0, 0, 0, last].map(u16::to_be_bytes).concat();
+        octets.truncate(16);
+        octets
+    };
+    let (ours, theirs) = (address(1), address(7));
+    let quoted =
+        [&[0x60, 0, 0, 0, 0, 8, 17, 64][..], &ours, &theirs, &[0x11, 0x51, 0, 53, 0, 8, 0, 0]]
+            .concat();
+    let mut frame = [0; 12].to_vec();
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 56, 58, 64]);
+    frame.extend([&theirs[..], &ours, &[1, 4, 0, 0, 0, 0, 0, 0], &quoted].concat());
+    assert_eq!(
+        read(&frame),
+        "1 0 1 4 17\nreporter 2001:db8::7 0\nsource 2001:db8::1 4433\ndestination 2001:db8::7 53\n102 8\n"
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::clerk::Finding;
+use super::reserve::Reserved;
 use super::user::User;
 use super::{CONNECTION, Daemon, token};
 use crate::local;
@@ -33,6 +34,12 @@ pub(super) struct Connection {
     pub(super) memory: usize,
     /// The tuples of its port, with what keeps others from binding them.
     pub(super) sockets: HashMap<Tuple, OwnedFd>,
+    /// Tuples that it had before it had a port.
+    pub(super) reserved: Vec<Reserved>,
+    /// The socket that is being looked into is for one of those.
+    is_reserving: bool,
+    /// It is for a program that may do no more than what concerns this port, whoever has opened it.
+    pub(super) is_confined: bool,
     /// A socket of its is being looked into: meanwhile nothing is read.
     is_waiting: bool,
     /// It is shown another one's frames, and so has no tuples.
@@ -41,10 +48,25 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(socket: OwnedFd, user: u32, serial: u64) -> Self {
-        let sockets = HashMap::new();
-        let (port, memory, is_waiting, watches) = (None, 0, false, false);
-        let queues = Vec::new();
-        Self { socket, user, serial, port, queues, memory, sockets, is_waiting, watches }
+        Self {
+            socket,
+            user,
+            serial,
+            port: None,
+            queues: Vec::new(),
+            memory: 0,
+            sockets: HashMap::new(),
+            reserved: Vec::new(),
+            is_reserving: false,
+            is_confined: false,
+            is_waiting: false,
+            watches: false,
+        }
+    }
+
+    /// How many tuples it has, those that it has not claimed among them.
+    pub(super) fn tuples(&self) -> usize {
+        self.sockets.len() + self.reserved.iter().filter(|reserved| reserved.is_left()).count()
     }
 
     /// Whether it is that of a port, or of a queue of one.
@@ -97,14 +119,20 @@ impl Daemon {
             self.put_away(user, descriptors);
             let request = buffer.get(..len).and_then(Request::decode);
             let answer = match (request, first) {
-                (Some(Request::Register), socket) => match self.register(at, socket) {
-                    Some(answer) => answer,
-                    // It comes later.
-                    None => return,
-                },
+                (Some(request @ (Request::Register | Request::Reserve)), socket) => {
+                    match self.register(at, socket, request == Request::Reserve) {
+                        Some(answer) => answer,
+                        // It comes later.
+                        None => return,
+                    }
+                }
                 (request, descriptor) => {
                     self.put_away(user, descriptor);
                     match request {
+                        Some(request) if self.is_beyond(at, request) => {
+                            let why = "this connection was handed to a program that may have a port by it, and nothing else";
+                            Answer::refuse(Errno::PERM, why)
+                        }
                         Some(Request::Open { version, sizes }) => {
                             match self.open(at, version, sizes) {
                                 Some(answer) => answer,
@@ -118,6 +146,9 @@ impl Daemon {
                         Some(Request::Remove(tuple)) => self.remove(at, tuple),
                         Some(Request::Count) => self.count(at),
                         Some(Request::Watch(tuple)) => self.watch(at, tuple),
+                        Some(Request::Confine) => self.confine(at),
+                        Some(Request::Reserved { at: n }) => self.tell_reserved(at, n),
+                        Some(Request::Claim(tuple)) => self.claim(at, tuple),
                         Some(Request::List { at: device }) => self.list_device(device),
                         Some(Request::Attach { name, mode }) => match self.attach(at, name, mode) {
                             Some(answer) => answer,
@@ -161,8 +192,8 @@ impl Daemon {
         }
     }
 
-    /// Has the user's clerk look into a socket. None if it is on its way.
-    fn register(&mut self, at: usize, socket: Option<OwnedFd>) -> Option<Answer> {
+    /// Has the user's clerk look into a socket, whose tuple is the port's, or is reserved for it. None if it is on its way.
+    fn register(&mut self, at: usize, socket: Option<OwnedFd>, reserves: bool) -> Option<Answer> {
         let connection = self.connections.get(at)?.as_ref()?;
         let user = self.users.get(&connection.user)?;
         let Some(socket) = socket else {
@@ -170,21 +201,25 @@ impl Daemon {
             return Some(Answer::refuse(Errno::BADF, why));
         };
         let refused = match connection.port {
-            None => Some(Answer::refuse(Errno::NOTCONN, "open a port first")),
+            None if !reserves => Some(Answer::refuse(Errno::NOTCONN, "open a port first")),
+            _ if reserves && !connection.may_reserve() => Some(Reserved::refuse()),
             Some(_) if connection.watches => {
                 Some(Answer::refuse(Errno::INVAL, "a port that watches another one has no tuples"))
             }
-            Some(_) if !user.may_register() => {
+            _ if !user.may_register() => {
                 Some(Answer::refuse(Errno::DQUOT, "this user has as many tuples as he may"))
             }
-            Some(_) if !self.has_descriptors(connection.user) => Some(too_few_descriptors()),
-            Some(_) => None,
+            _ if !self.has_descriptors(connection.user) => Some(too_few_descriptors()),
+            _ => None,
         };
         if refused.is_some() {
             user.clerk.close([socket]);
             return refused;
         }
         user.clerk.check(at, connection.serial, connection.user, socket);
+        if let Some(Some(connection)) = self.connections.get_mut(at) {
+            connection.is_reserving = reserves;
+        }
         self.suspend(at);
         None
     }
@@ -239,6 +274,18 @@ impl Daemon {
         let gone = || Answer::refuse(Errno::NOTCONN, "the port has gone");
         let Some(Some(connection)) = self.connections.get_mut(at) else { return gone() };
         let Some(user) = self.users.get_mut(&connection.user) else { return gone() };
+        let is_reserving = std::mem::take(&mut connection.is_reserving);
+        // The system keeps two sockets apart, but not what one proves twice.
+        if self.reserved.contains(&tuple) || is_reserving && self.forwarder.has(tuple) {
+            user.clerk.free([socket]);
+            return Answer::refuse(Errno::BUSY, format!("{tuple} has an owner"));
+        }
+        if is_reserving {
+            user.tuples += 1;
+            self.reserved.insert(tuple);
+            connection.reserved.push(Reserved::new(tuple, socket));
+            return Answer::Registered(tuple);
+        }
         let Some(port) = connection.port else { return gone() };
         let why = match self.forwarder.register(port, tuple) {
             Ok(()) => {
@@ -263,6 +310,10 @@ impl Daemon {
         let Some(port) = connection.port else { return not_his() };
         let Some(socket) = connection.sockets.remove(&tuple) else { return not_his() };
         self.forwarder.unregister(port, tuple);
+        // What was reserved stays so.
+        let Err(socket) = Reserved::put_back(&mut connection.reserved, tuple, socket) else {
+            return Answer::Done;
+        };
         if let Some(user) = self.users.get_mut(&connection.user) {
             user.tuples -= 1;
             user.clerk.free([socket]);

@@ -106,6 +106,7 @@ impl Bench {
             }
             Some(Request::Remove(tuple)) => message = Request::Remove(known(tuple)).encode(),
             Some(Request::Watch(tuple)) => message = Request::Watch(known(tuple)).encode(),
+            Some(Request::Claim(tuple)) => message = Request::Claim(known(tuple)).encode(),
             _ => {}
         }
         message

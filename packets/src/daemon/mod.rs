@@ -7,9 +7,10 @@ mod devices;
 pub(crate) mod fuzz;
 mod open;
 mod place;
+mod reserve;
 mod user;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -28,12 +29,15 @@ use rustix::process::{Resource, getrlimit};
 use crate::counters::Counters;
 use crate::evidence;
 use crate::forwarder::Forwarder;
+use crate::tuple::Tuple;
 use clerk::{Clerk, Desk, Finding};
 use connection::Connection;
 use devices::Works;
 use place::Place;
+use reserve::Reserved;
 use user::{User, has_descriptors};
 
+pub use reserve::MAX_RESERVED;
 pub use user::{
     MAX_CONNECTIONS_PER_USER, MAX_HANDED_OF_OTHERS, MAX_HANDED_PER_USER, MAX_MEMORY,
     MAX_MEMORY_PER_USER, MAX_TUPLES_PER_USER, MAX_USERS, RESERVED_DESCRIPTORS,
@@ -70,6 +74,8 @@ pub struct Daemon {
     forwarder: Forwarder,
     connections: Vec<Option<Connection>>,
     users: HashMap<u32, User>,
+    /// Tuples that connections have reserved, be they claimed or not.
+    reserved: HashSet<Tuple>,
     /// Closes the connections of those who are no users.
     porter: Option<Clerk>,
     /// Descriptors that this process may have.
@@ -110,6 +116,7 @@ impl Daemon {
             forwarder: Forwarder::new(seed),
             connections: Vec::new(),
             users: HashMap::new(),
+            reserved: HashSet::new(),
             porter: None,
             limit: limit(),
             memory: 0,
@@ -297,7 +304,8 @@ impl Daemon {
     fn close(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
         self.unwatch(&connection.socket);
-        let Connection { socket, user, port, queues, sockets, memory, .. } = connection;
+        let tuples = connection.tuples();
+        let Connection { socket, user, port, queues, sockets, reserved, memory, .. } = connection;
         for queue in port.iter().chain(&queues) {
             if let Some(bell) = self.forwarder.bell(*queue) {
                 self.unwatch(bell);
@@ -307,14 +315,18 @@ impl Daemon {
             Some(port) => self.forwarder.remove(port, sockets.keys().copied()),
             None => Vec::new(),
         };
+        for reserved in &reserved {
+            self.reserved.remove(&reserved.tuple());
+        }
         self.memory -= memory;
         self.queues -= queues.len();
         if let Some(user) = self.users.get_mut(&user) {
             user.connections -= 1;
             user.memory -= memory;
             user.queues -= queues.len();
-            user.tuples -= sockets.len();
+            user.tuples -= tuples;
             user.clerk.free(sockets.into_values());
+            user.clerk.free(reserved.into_iter().filter_map(Reserved::into_socket));
             user.clerk.end(bells.into_iter().map(OwnedFd::from).chain([socket]));
         }
         self.listen_again();

@@ -37,9 +37,8 @@ impl Daemon {
         let Some(port) = connection.port else {
             return refuse(Errno::NOTCONN, "open a port first");
         };
-        if connection.watches || !connection.sockets.is_empty() {
-            let why = "a port that has tuples, or watches another one, gets no more queues: add them before that";
-            return refuse(Errno::INVAL, why);
+        if connection.watches {
+            return refuse(Errno::INVAL, "a port that watches another one has one queue");
         }
         if connection.queues.len() + 1 >= MAX_QUEUES {
             let why = format!("a port has {MAX_QUEUES} queues at most");

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use quicket_tcp::Stack;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::os::fd::OwnedFd;
 
@@ -21,21 +22,47 @@ pub(crate) fn shown(address: SocketAddr, is_v6: bool) -> SocketAddr {
     }
 }
 
-/// The addresses that a socket listens at: all of this host in place of none (RFC 3493, Section 5.3 for those of IPv4).
-pub(crate) fn all(address: SocketAddr, v6_only: bool) -> io::Result<Vec<SocketAddr>> {
+/// The addresses that a socket listens at: all of this host in place of none (RFC 3493, Section 5.3 for those of IPv4); or, of a
+/// stack for which some are reserved, those of them that have its port.
+pub(crate) fn all(
+    reserved: &[SocketAddr],
+    address: SocketAddr,
+    v6_only: bool,
+) -> io::Result<Vec<SocketAddr>> {
     let address_ip = address.ip();
     if !address_ip.is_unspecified() {
         return Ok(vec![plain(address)]);
     }
-    let wants = |ip: &IpAddr| match ip {
-        IpAddr::V4(_) => address_ip.is_ipv4() || !v6_only,
-        IpAddr::V6(ip) => address_ip.is_ipv6() && !ip.is_unicast_link_local(),
-    };
-    let mut all: Vec<SocketAddr> =
-        own()?.filter(wants).map(|ip| SocketAddr::new(ip, address.port())).collect();
+    if !reserved.is_empty() {
+        return Ok(of_those(reserved, address, v6_only).collect());
+    }
+    let mut all: Vec<SocketAddr> = own()?
+        .filter(|ip| is_meant(*ip, address_ip, v6_only))
+        .map(|ip| SocketAddr::new(ip, address.port()))
+        .collect();
     all.sort_unstable();
     all.dedup();
     Ok(all)
+}
+
+/// Whether a socket that is bound to `to` has what comes to `ip`.
+fn is_meant(ip: IpAddr, to: IpAddr, v6_only: bool) -> bool {
+    match ip {
+        _ if !to.is_unspecified() => ip == to.to_canonical(),
+        IpAddr::V4(_) => to.is_ipv4() || !v6_only,
+        IpAddr::V6(ip) => to.is_ipv6() && !ip.is_unicast_link_local(),
+    }
+}
+
+/// Those that a socket may have which is bound to an address, whose port 0 stands for any.
+fn of_those(
+    reserved: &[SocketAddr],
+    address: SocketAddr,
+    v6_only: bool,
+) -> impl Iterator<Item = SocketAddr> {
+    let is_port = move |port| address.port() == 0 || address.port() == port;
+    let all = reserved.iter().copied();
+    all.filter(move |own| is_port(own.port()) && is_meant(own.ip(), address.ip(), v6_only))
 }
 
 /// The addresses of devices that are up.
@@ -48,8 +75,20 @@ fn own() -> io::Result<impl Iterator<Item = IpAddr>> {
     }))
 }
 
-/// Has the system keep an address until somebody listens there: it says whether it is free, and chooses a port.
-pub(crate) fn reserve(address: SocketAddr, v6_only: bool) -> io::Result<(OwnedFd, SocketAddr)> {
+/// Has the system keep an address until somebody listens there: it says whether it is free, and chooses a port. Those that are
+/// reserved for a stack are kept already.
+pub(crate) fn reserve(
+    stack: &Stack,
+    address: SocketAddr,
+    v6_only: bool,
+) -> io::Result<(Option<OwnedFd>, SocketAddr)> {
+    let reserved = stack.reserved();
+    if !reserved.is_empty() {
+        let mut own = of_those(reserved, address, v6_only);
+        let own = own.find(|own| address.port() != 0 || !stack.has(*own));
+        let own = own.ok_or(rustix::io::Errno::ADDRNOTAVAIL)?;
+        return Ok((None, (address.ip(), own.port()).into()));
+    }
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     if address.is_ipv6() {
@@ -57,7 +96,7 @@ pub(crate) fn reserve(address: SocketAddr, v6_only: bool) -> io::Result<(OwnedFd
     }
     rustix::net::bind(&socket, &address)?;
     let bound = rustix::net::getsockname(&socket)?;
-    Ok((socket, SocketAddr::try_from(bound)?))
+    Ok((Some(socket), SocketAddr::try_from(bound)?))
 }
 
 #[cfg(test)]
@@ -67,13 +106,27 @@ mod tests {
     #[test]
     fn a_socket_at_no_address_listens_at_all_of_this_host() {
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
-        assert_eq!(all(at("192.0.2.1:80"), false).unwrap(), [at("192.0.2.1:80")]);
-        assert_eq!(all(at("[::ffff:192.0.2.1]:80"), false).unwrap(), [at("192.0.2.1:80")]);
-        let v4 = all(at("0.0.0.0:80"), false).unwrap();
+        assert_eq!(all(&[], at("192.0.2.1:80"), false).unwrap(), [at("192.0.2.1:80")]);
+        assert_eq!(all(&[], at("[::ffff:192.0.2.1]:80"), false).unwrap(), [at("192.0.2.1:80")]);
+        let v4 = all(&[], at("0.0.0.0:80"), false).unwrap();
         assert!(v4.contains(&at("127.0.0.1:80")) && v4.iter().all(SocketAddr::is_ipv4));
-        let both = all(at("[::]:80"), false).unwrap();
+        let both = all(&[], at("[::]:80"), false).unwrap();
         assert!(both.contains(&at("127.0.0.1:80")));
-        assert!(all(at("[::]:80"), true).unwrap().iter().all(SocketAddr::is_ipv6));
+        assert!(all(&[], at("[::]:80"), true).unwrap().iter().all(SocketAddr::is_ipv6));
+    }
+
+    #[test]
+    fn of_a_stack_that_has_reserved_addresses_a_socket_listens_at_those() {
+        let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        let own = [at("192.0.2.1:80"), at("[2001:db8::1]:80"), at("192.0.2.1:443")];
+        assert_eq!(all(&own, at("0.0.0.0:80"), false).unwrap(), [own[0]]);
+        assert_eq!(all(&own, at("[::]:80"), false).unwrap(), own[..2]);
+        assert_eq!(all(&own, at("[::]:80"), true).unwrap(), [own[1]]);
+        assert_eq!(all(&own, at("0.0.0.0:81"), false).unwrap(), []);
+        let of = |address, v6_only| of_those(&own, at(address), v6_only).collect::<Vec<_>>();
+        assert_eq!(of("192.0.2.1:0", false), [own[0], own[2]]);
+        assert_eq!(of("[::ffff:192.0.2.1]:443", false), [own[2]]);
+        assert_eq!(of("192.0.2.2:80", false), []);
     }
 
     #[test]

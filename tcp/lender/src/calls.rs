@@ -41,8 +41,8 @@ impl Socket {
         if address.is_ipv6() != self.is_v6 {
             return refuse(Errno::AFNOSUPPORT);
         }
-        let bound = match addresses::reserve(address, self.settings.v6_only) {
-            Ok((reservation, address)) => Bound { address, _reservation: Some(reservation) },
+        let bound = match addresses::reserve(place.stack, address, self.settings.v6_only) {
+            Ok((reservation, address)) => Bound { address, _reservation: reservation },
             // The system keeps what the stack has. Whether somebody listens there is told when it is listened.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse
@@ -57,7 +57,8 @@ impl Socket {
     }
 
     fn is_of_stack(&self, stack: &Stack, address: SocketAddr) -> bool {
-        let all = addresses::all(address, self.settings.v6_only).unwrap_or_default();
+        let all =
+            addresses::all(stack.reserved(), address, self.settings.v6_only).unwrap_or_default();
         all.into_iter().any(|address| stack.has(address))
     }
 
@@ -74,7 +75,8 @@ impl Socket {
             None => {
                 let any = if self.is_v6 { "[::]:0" } else { "0.0.0.0:0" };
                 let any = any.parse().map_err(|_| Errno::INVAL.raw_os_error())?;
-                addresses::reserve(any, v6_only).map_err(|error| errors::number(&error))?.1
+                let reserved = addresses::reserve(place.stack, any, v6_only);
+                reserved.map_err(|error| errors::number(&error))?.1
             }
         };
         // What kept it for this socket is closed by now: the stack asks the system for it itself.
@@ -84,8 +86,8 @@ impl Socket {
         let listening = listening.map_err(|error| {
             // It is bound as before.
             self.state = State::Idle(bound.map(|address| {
-                let reserved = addresses::reserve(address, v6_only).ok();
-                Bound { address, _reservation: reserved.map(|(reservation, _)| reservation) }
+                let reserved = addresses::reserve(stack, address, v6_only).ok();
+                Bound { address, _reservation: reserved.and_then(|(reservation, _)| reservation) }
             }));
             by_stack(error)
         })?;

@@ -37,7 +37,7 @@ impl Listening {
         backlog: usize,
     ) -> io::Result<Self> {
         let mut listeners = Vec::new();
-        for at in addresses::all(address, v6_only)? {
+        for at in addresses::all(stack.reserved(), address, v6_only)? {
             let listener = TcpListener::with_backlog(stack, at, backlog)?;
             listener.set_nonblocking(true)?;
             listener.watch(watch, id)?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quicket_packets::Layout;
-use quicket_packets::client::Port;
+use quicket_packets::client::{Port, inherited};
 use quicket_switch::rendezvous;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -38,6 +38,11 @@ fn layout(send: u32, receive: u32, longest: u16) -> Result<Layout, Failure> {
 }
 
 fn open(name: &PacketsName, layout: Layout) -> Result<Port, Failure> {
+    if let Some(number) = super::packets::descriptor(&name.name)? {
+        let port = inherited(number).and_then(|control| Port::open_on(control, layout));
+        let what = || format!("cannot have a port by descriptor {number}");
+        return port.map_err(|error| Failure::environment(what(), error));
+    }
     let path = rendezvous::path(&name.name);
     let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
     Port::open(&path, layout).map_err(|error| unanswered(&path, &error))
@@ -46,6 +51,11 @@ fn open(name: &PacketsName, layout: Layout) -> Result<Port, Failure> {
 /// Registers an address and a port of UDP.
 fn register(port: &mut Port, address: SocketAddr) -> Result<SocketAddr, Failure> {
     let what = || format!("cannot have {address}");
+    if !port.reserved().is_empty() {
+        let tuple = port.claim_one(17, address);
+        let tuple = tuple.map_err(|error| Failure::environment(what(), error))?;
+        return Ok((tuple.address, tuple.port).into());
+    }
     let socket = UdpSocket::bind(address).map_err(|error| Failure::environment(what(), error))?;
     let tuple = port.register(socket).map_err(|error| Failure::environment(what(), error))?;
     Ok((tuple.address, tuple.port).into())

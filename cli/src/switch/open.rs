@@ -1,0 +1,96 @@
+//! `quicket switch open`: a port at the switch for packets for a program that has nothing but the descriptor.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use quicket_packets::client::{Opening, VARIABLE};
+use quicket_switch::rendezvous;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, ipproto};
+use rustix::process::Uid;
+
+use super::packets::unanswered;
+use crate::args::{SwitchOpen, WantedTuple};
+use crate::exit::{Failure, Kind};
+use crate::out::tell;
+
+/// The number of the descriptor that the program gets: the first one behind standard input, output and error, as service managers do,
+/// and where container engines look for what they are to hand on.
+const NUMBER: i32 = 3;
+
+/// Becomes the program; returns only if that fails.
+pub(super) fn run(args: &SwitchOpen) -> Result<(), Failure> {
+    let path = rendezvous::path(&args.name.name);
+    let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
+    let mut opening = connect(&path, args.user)?;
+    for wanted in &args.tuples {
+        let cannot = |error| Failure::environment(format!("cannot reserve {wanted}"), error);
+        let socket = bind(wanted).map_err(cannot)?;
+        let tuple = opening.reserve(&socket).map_err(cannot)?;
+        tell!("quicket: {tuple} is reserved");
+    }
+    let cannot = |error: io::Error| Failure::environment("cannot hand the connection on", error);
+    place(opening.confine().map_err(cannot)?).map_err(cannot)?;
+    let Some((name, arguments)) = args.program.split_first() else {
+        return Err(Failure::new(Kind::Usage, "which program?"));
+    };
+    let mut command = Command::new(name);
+    let error = command.args(arguments).env(VARIABLE, NUMBER.to_string()).exec();
+    Err(Failure::environment(format!("cannot start {}", Path::new(name).display()), error))
+}
+
+/// Connects, as another user if there is to be one: a thread may be one of its own.
+fn connect(path: &Path, user: Option<u32>) -> Result<Opening, Failure> {
+    let connect = || Opening::connect(path);
+    let opened = match user.map(Uid::from_raw) {
+        None => connect(),
+        Some(user) => std::thread::scope(|scope| {
+            let connected = scope.spawn(|| {
+                rustix::thread::set_thread_res_uid(user, user, user)?;
+                connect()
+            });
+            connected.join().unwrap_or_else(|_| Err(io::Error::other("a thread has ended")))
+        }),
+    };
+    opened.map_err(|error| unanswered(path, &error))
+}
+
+/// A socket of the system, which proves a tuple.
+fn bind(wanted: &WantedTuple) -> io::Result<OwnedFd> {
+    let of = |number: u8| NonZero::new(u32::from(number)).map(Protocol::from_raw);
+    let (kind, protocol) = match wanted.protocol {
+        6 => (SocketType::STREAM, Some(ipproto::TCP)),
+        17 => (SocketType::DGRAM, Some(ipproto::UDP)),
+        number => (SocketType::RAW, of(number)),
+    };
+    let family = match wanted.address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?;
+    rustix::net::bind(&socket, &SocketAddr::new(wanted.address, wanted.port))?;
+    Ok(socket)
+}
+
+/// Gives a descriptor its number, by which programs inherit it.
+fn place(connection: OwnedFd) -> io::Result<()> {
+    let placed = if connection.as_raw_fd() == NUMBER {
+        connection
+    } else {
+        // What this process has there is of who started it, and of no use to it; it may be nothing.
+        let _ = nix::unistd::close(NUMBER);
+        rustix::io::fcntl_dupfd_cloexec(&connection, NUMBER)?
+    };
+    if placed.as_raw_fd() != NUMBER {
+        return Err(io::Error::other(format!("descriptor {NUMBER} is in use")));
+    }
+    fcntl_setfd(&placed, FdFlags::empty())?;
+    // The program's.
+    let _ = placed.into_raw_fd();
+    Ok(())
+}
