@@ -288,7 +288,7 @@ impl Bound {
             tasks.spawn(redirect::listen(listener, port, Arc::clone(shared)));
         }
         let reading = reading.map(|listener| {
-            tasks.spawn(metrics::serve::serve(listener, Arc::clone(shared), endpoint.clone()))
+            tasks.spawn(metrics::serve::serve(listener, Arc::clone(shared), endpoints.clone()))
         });
         if let Some(keeper) = keeper {
             tasks.spawn(keeper.run());

@@ -27,7 +27,7 @@ const MAX_CONNECTIONS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers until the gateway stops.
-pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, endpoint: Endpoint) {
+pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, endpoints: Vec<Endpoint>) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -39,8 +39,11 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, endpoint: End
                 continue;
             }
         };
-        // Here: who reads slowly must not keep the endpoint.
-        let retries = endpoint.worker_stats().iter().map(|worker| worker.retries).sum();
+        // Here: who reads slowly must not keep the endpoints.
+        let retries = |endpoint: &Endpoint| -> u64 {
+            endpoint.worker_stats().iter().map(|worker| worker.retries).sum()
+        };
+        let retries = endpoints.iter().map(retries).sum();
         shared.metrics.retries_are(retries);
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
