@@ -185,8 +185,17 @@ impl Bound {
         let config = config.admission_by_hello(admission_by_service(&shared));
         let config = config.unencrypted_for(&shared.unencrypted);
         // Behind the switch each takes the place of one of the generation before.
-        let listening = endpoints.iter().map(|endpoint| endpoint.listen_early(config.clone()));
-        let listeners = listening.collect::<Result<_, _>>().map_err(StartError::Listen)?;
+        let mut listeners = Vec::with_capacity(endpoints.len());
+        for endpoint in &endpoints {
+            match endpoint.listen_early(config.clone()) {
+                Ok(listener) => listeners.push(listener),
+                // It has taken over at the first one: if it ended now, nobody would serve there.
+                Err(error) if !listeners.is_empty() => {
+                    log::error!("{}: {error}: nobody is served there", endpoint.local_addr());
+                }
+                Err(error) => return Err(StartError::Listen(error)),
+            }
+        }
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
         let (plan, presented) =
             (Arc::new(watch::Sender::new(plan)), Arc::new(Presented::new(shown)));

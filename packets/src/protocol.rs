@@ -32,7 +32,8 @@ const CLAIM: u8 = 13;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
-const ATTACHED: u8 = 2;
+/// 2 had fewer flags: who knows only that refuses this one as no answer, and the other way round.
+const ATTACHED: u8 = 3;
 
 const TUPLE_LEN: usize = 19;
 const COUNTERS: usize = 2 + REASONS.len();

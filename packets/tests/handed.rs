@@ -105,7 +105,6 @@ fn who_was_handed_a_connection_has_none_of_the_powers_of_who_opened_it() {
     switch.open().watch(tuple(stack.address)).unwrap();
     let error = port.watch(tuple(stack.address)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-    drop(port);
     let mut control = Control::from(control);
     for error in [
         control.attach("lo", Mode::Generic).unwrap_err(),
@@ -115,7 +114,7 @@ fn who_was_handed_a_connection_has_none_of_the_powers_of_who_opened_it() {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         assert!(error.to_string().contains("was handed to a program"), "{error}");
     }
-    drop(control);
+    drop((control, port));
     until_free(addresses[0]);
     let mut peer = switch.stack("127.0.0.1");
     peer.send(stack.address, b"still");

@@ -61,8 +61,15 @@ impl Shared {
         if self.reserved.is_empty() {
             return source(remote);
         }
-        let own = self.reserved.iter().find(|own| own.is_ipv4() == remote.is_ipv4());
-        own.map(SocketAddr::ip).ok_or_else(|| ErrorKind::AddrNotAvailable.into())
+        let mut all = self
+            .reserved
+            .iter()
+            .map(SocketAddr::ip)
+            .filter(|own| own.is_ipv4() == remote.is_ipv4());
+        // An address of this host alone leads to no other host.
+        let fits = |own: &IpAddr| own.is_loopback() == remote.ip().is_loopback();
+        let own = all.clone().find(fits).or_else(|| all.next());
+        own.ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {

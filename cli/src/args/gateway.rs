@@ -84,8 +84,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   listen = [\"[::]:443\"]            HTTP/3 over UDP; HTTP/2 and 1.1 over TCP
   watch = false                    read this file and those that it names again when they change
   redirect = []                    plain HTTP, which leads to the first of listen
-  resolver = []                    name servers for all names of this file, such as [\"127.0.0.1:53\"]; the
-                                   system's
+  resolver = []                    name servers for origins, protocols and [[pass]], such as
+                                   [\"127.0.0.1:53\"]; the system's
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   secrets = \"FILE\"                 of a site (quicket switch secrets new): tickets of one gateway are taken by all
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each

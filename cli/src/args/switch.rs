@@ -140,8 +140,8 @@ Examples:
     ///
     /// The program gets a connection to the switch as descriptor 3, whose number is in QUICKET_PACKETS_FD, and needs neither the path
     /// of the switch nor the host's network: quicket run --tcp-by fd:3 has TCP by it, the library opens a port by it, with what
-    /// is reserved here and nothing else. It can neither see other ports nor attach devices. Addresses are reserved until the last
-    /// copy of the descriptor is closed. What the port takes of the switch is charged to the user of this command, or to
+    /// is reserved here. It can neither see other ports nor attach devices. Addresses are reserved until the port ends, or, before there
+    /// is one, the last copy of the descriptor is closed. What the port takes of the switch is charged to the user of this command, or to
     /// --user (docs/packets.md).
     #[command(after_help = "\
 Examples:

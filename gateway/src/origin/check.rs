@@ -107,7 +107,7 @@ async fn watch(server: Arc<Server>, rules: Arc<CheckRules>) {
 }
 
 async fn ask(server: &Arc<Server>, rules: &CheckRules, clock: &Clock) -> Result<(), Failed> {
-    let mut wanted = Wanted::default();
+    let mut wanted = Wanted { is_check: true, ..Wanted::default() };
     let answer = loop {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.uri = Uri::from(rules.path.clone());

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use super::one::{One, Rest};
 use super::pool::Pool;
-use super::two::Share;
+use super::two::{self, Share};
 use crate::{Body, BodyError};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
@@ -58,7 +58,7 @@ impl http_body::Body for Held {
         let polled = match (lease, rest) {
             (Some(Lease::One { one, .. }), rest) => one.poll_frame(cx, rest),
             (Some(Lease::Two(_)), Some(rest)) => {
-                Pin::new(rest).poll_frame(cx).map_err(BodyError::from)
+                Pin::new(rest).poll_frame(cx).map_err(two::of_body)
             }
             _ => Poll::Ready(None),
         };

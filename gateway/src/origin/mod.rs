@@ -354,7 +354,7 @@ impl Origin {
         let is_empty = body.is_end_stream();
         let is_safe = is_safe(&parts.method);
         let is_upgrade = parts.headers.contains_key(header::UPGRADE);
-        let plain = Wanted { is_fresh: false, is_upgrade };
+        let plain = Wanted { is_upgrade, ..Wanted::default() };
         let mut next = (body, plain);
         let mut left = MAX_AGAIN;
         loop {
@@ -367,7 +367,7 @@ impl Origin {
             let wanted = match &failed {
                 Failed::Broken { is_unprocessed: true, .. } => plain,
                 Failed::Broken { is_reused: true, .. } if is_safe => {
-                    Wanted { is_fresh: true, is_upgrade }
+                    Wanted { is_fresh: true, ..plain }
                 }
                 _ => return Err(server.explain(&failed)),
             };

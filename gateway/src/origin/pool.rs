@@ -103,6 +103,8 @@ pub(super) struct Wanted {
     pub(super) is_fresh: bool,
     /// One that can become another protocol's: of HTTP/1.1, where the server has a choice.
     pub(super) is_upgrade: bool,
+    /// It is a health check: `max_connections` does not hold it up.
+    pub(super) is_check: bool,
 }
 
 /// Why there is no answer.
@@ -287,7 +289,7 @@ impl Pool {
     fn checkout(&self, wanted: Wanted) -> Found {
         let line = if self.is_apart(wanted) { &self.seats.apart } else { &self.seats.line };
         // Who came before has what is free.
-        if line.is_waited_in() {
+        if line.is_waited_in() && !wanted.is_check {
             return Found::Full;
         }
         self.look(wanted)
@@ -366,7 +368,9 @@ impl Pool {
                 found => return Ok(found),
             }
         }
-        let Some(seat) = seat.or_else(|| self.seats.take()) else { return Ok(Found::Full) };
+        let seat = seat.or_else(|| self.seats.take());
+        let seat = seat.or_else(|| wanted.is_check.then(|| self.seats.beside()));
+        let Some(seat) = seat else { return Ok(Found::Full) };
         let Dialed { link, is_two, address } = self.dialer.dial(only_one).await?;
         let link = link.seated(seat);
         if !only_one {

@@ -57,7 +57,7 @@ async fn an_idle_connection_makes_room_for_a_request_that_needs_one_of_its_own()
     let (pool, listener) = pool("http").await;
     let accepted = answering(listener);
     for (is_fresh, connections) in [(false, 1), (false, 1), (true, 2), (false, 2)] {
-        let wanted = Wanted { is_fresh, is_upgrade: false };
+        let wanted = Wanted { is_fresh, ..Wanted::default() };
         let answer = timeout(PATIENCE / 2, ask(&pool, wanted)).await.unwrap().unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!((accepted.load(Ordering::Relaxed), pool.seats().taken()), (connections, 1));

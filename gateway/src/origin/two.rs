@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::MAX_ANSWER_HEADERS;
 use super::connect::Link;
 use super::line::Line;
-use crate::Body;
+use crate::{Body, BodyError};
 
 /// What a server may send ahead on one request, in bytes.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -35,6 +35,18 @@ const SEND_BUFFER: usize = 256 << 10;
 const PING_AFTER: Duration = Duration::from_secs(10);
 /// ... and has so long to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a body has broken off. PROTOCOL_ERROR is not handed on as such: to a client it would say that its request is malformed
+/// (RFC 9113, Section 8.1.1).
+pub(super) fn of_body(error: hyper::Error) -> BodyError {
+    let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<h2::Error>());
+    match source {
+        Some(reset) if reset.reason() == Some(h2::Reason::PROTOCOL_ERROR) => {
+            reset.to_string().into()
+        }
+        _ => error.into(),
+    }
+}
 
 /// A connection of HTTP/2.
 pub(super) struct Two {

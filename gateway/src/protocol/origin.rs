@@ -54,9 +54,9 @@ impl Authority {
         })
     }
 
-    /// Its addresses, another one first each time.
+    /// Its addresses. Over UDP nothing tells whether somebody is there: all flows go to the same one.
     pub(super) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        self.names.addresses().await
+        self.names.in_order().await
     }
 
     /// A connection to one of them.

@@ -13,12 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts, ServerOrderingStrategy,
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+    ServerOrderingStrategy,
 };
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
 use hickory_resolver::{TokioResolver, system_conf};
 
+use self::names::MAX_ADDRESSES;
 pub(crate) use self::names::Names;
 
 /// The most name servers of a file.
@@ -67,7 +69,7 @@ pub(crate) struct Resolver {
 /// Addresses of a name.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
-    addresses: Vec<IpAddr>,
+    addresses: Vec<SocketAddr>,
     /// How long they hold, if that was said.
     ttl: Option<Duration>,
 }
@@ -130,8 +132,9 @@ impl Resolver {
             return Ok(resolver.clone());
         }
         let (config, mut options) = read()?;
-        // Each answer is to say what is left of its time; those who ask keep it.
-        options.cache_size = 0;
+        // Each answer is to say what is left of its time; those who ask keep it. The hosts file counts where it is asked
+        // for, and as it is then.
+        (options.cache_size, options.use_hosts_file) = (0, ResolveHosts::Never);
         let provider = TokioRuntimeProvider::default();
         let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
         let resolver = builder.build().map_err(io::Error::other)?;
@@ -167,20 +170,27 @@ async fn ask(dns: &TokioResolver, host: &str) -> io::Result<Found> {
     let answer = answer.map_err(io::Error::other)?;
     // Each name on the way to the addresses holds for as long as it says, too.
     let ttl = answer.as_lookup().answers().iter().map(|record| record.ttl).min();
-    let mut addresses: Vec<IpAddr> = answer.iter().collect();
+    // Of as many as count of each family, those that can be reached come first; an answer may have thousands.
+    let (mut four, mut six): (Vec<_>, Vec<_>) = answer.iter().partition(IpAddr::is_ipv4);
+    let has_both = !four.is_empty() && !six.is_empty();
+    four.truncate(MAX_ADDRESSES);
+    six.truncate(MAX_ADDRESSES);
+    let mut addresses = [six, four].concat();
     if addresses.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     }
-    if addresses.iter().any(IpAddr::is_ipv4) && addresses.iter().any(IpAddr::is_ipv6) {
-        addresses.sort_by_key(|&address| !is_reachable(address));
+    if has_both {
+        addresses.sort_by_cached_key(|&address| !is_reachable(address));
     }
+    let addresses = addresses.into_iter().map(|ip| (ip, 0).into()).collect();
     Ok(Found { addresses, ttl: ttl.map(|ttl| Duration::from_secs(ttl.into())) })
 }
 
 /// As for every other program.
 async fn system(host: &str) -> io::Result<Found> {
     let found = tokio::net::lookup_host((host, 0)).await?;
-    let addresses: Vec<_> = found.map(|address| address.ip()).collect();
+    // With the scope of an address that is link-local.
+    let addresses: Vec<_> = found.collect();
     match addresses.is_empty() {
         true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
         false => Ok(Found { addresses, ttl: None }),

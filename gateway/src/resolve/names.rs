@@ -28,7 +28,7 @@ const WITHOUT_TTL: Duration = Duration::from_secs(30);
 /// How long whoever needs an address waits for an answer where there are older ones (RFC 8767, Section 5).
 const GRACE: Duration = Duration::from_millis(500);
 /// The most addresses of a name that count.
-const MAX_ADDRESSES: usize = 64;
+pub(super) const MAX_ADDRESSES: usize = 64;
 
 /// A host and its addresses.
 pub(crate) struct Names {
@@ -149,7 +149,7 @@ impl Names {
         let (valid, error) = match found {
             Ok(Found { addresses, ttl }) => {
                 let all = addresses.into_iter().take(MAX_ADDRESSES);
-                known.addresses = all.map(|ip| SocketAddr::new(ip, self.port)).collect();
+                known.addresses = all.map(|address| self.at_port(address)).collect();
                 (self.valid(ttl), None)
             }
             Err(error) => (RETRY.min(self.valid(None)), Some(error.to_string())),
@@ -157,11 +157,17 @@ impl Names {
         known.until = Some(Instant::now() + valid);
         let before = std::mem::replace(&mut known.error, error);
         // What stays as it is, is told once.
-        if let Some(error) = known.error.as_ref().filter(|_| known.error != before)
-            && !known.addresses.is_empty()
-        {
-            log::warn!("{}: {error}; the addresses from before count", self.host);
+        if let Some(error) = known.error.as_ref().filter(|_| known.error != before) {
+            match known.addresses.is_empty() {
+                true => log::warn!("{}: {error}", self.host),
+                false => log::warn!("{}: {error}; the addresses from before count", self.host),
+            }
         }
+    }
+
+    const fn at_port(&self, mut address: SocketAddr) -> SocketAddr {
+        address.set_port(self.port);
+        address
     }
 
     /// How long an answer counts.
@@ -196,6 +202,11 @@ impl Names {
             known.is_slow = known.is_asked;
         }
         self.lock().told()
+    }
+
+    /// All addresses, as the answer had them: for those who cannot tell whether one serves, and should all come to the same.
+    pub(crate) async fn in_order(self: &Arc<Self>) -> io::Result<Vec<SocketAddr>> {
+        self.known().await
     }
 
     /// All addresses, another one first each time.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use quicket::tokio::Connection;
 use quicket::{
     ClientConfig, ClientTls, ConnectError, ConnectionError, KeyType, MemorySessionStore, Roots,
-    SessionStore,
+    SessionStore, TransportConfig,
 };
 use quicket_keyd::Server;
 use quicket_testing::until;
@@ -176,6 +176,20 @@ fn handshakes_of_all_versions_are_signed_elsewhere() {
     assert!(matches!(over_quic(&gateway, "localhost"), Ok(false)));
     assert_eq!(over_tcp(&gateway, "localhost").as_deref(), Ok("hello"));
     assert_eq!(signatures(&server), before, "this key is here");
+}
+
+#[test]
+fn a_handshake_goes_on_by_itself_once_it_is_signed() {
+    let place = place();
+    let _server = keyd::start(&place.path("keyd.sock"), &place.keys);
+    let file = place.file("keyd.sock", "");
+    let gateway = Gateway::start(place.dir, &file);
+    // The client sends nothing again before a probe, which is after three times as long (RFC 9002, Section 6.2.1).
+    let transport = TransportConfig { initial_rtt: PATIENCE, ..TransportConfig::default() };
+    let config = client(&gateway).transport(transport);
+    let attempt =
+        async { tokio::time::timeout(PATIENCE, connect(&gateway, "p256.test", &config)).await };
+    assert!(matches!(run(attempt), Ok(Ok(false))));
 }
 
 #[test]

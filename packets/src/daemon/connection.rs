@@ -97,7 +97,7 @@ impl Daemon {
             if connection.is_waiting {
                 return;
             }
-            let user = connection.user;
+            let (user, is_confined) = (connection.user, connection.is_confined);
             if self.users.get(&user).is_some_and(User::is_flooding) {
                 log::warn!(
                     "a connection of user {user} is closed: he hands over more than is closed"
@@ -116,7 +116,12 @@ impl Daemon {
                 Err(_) => return self.close(at),
             };
             let first = if descriptors.is_empty() { None } else { Some(descriptors.remove(0)) };
+            let is_stray = is_confined && !descriptors.is_empty();
             self.put_away(user, descriptors);
+            if is_stray {
+                // Those who share the account are not to pay for what waits to be closed.
+                return self.close(at);
+            }
             let request = buffer.get(..len).and_then(Request::decode);
             let answer = match (request, first) {
                 (Some(request @ (Request::Register | Request::Reserve)), socket) => {

@@ -66,7 +66,6 @@ const fn token(kind: u64, number: usize) -> EventData {
 
 /// The switch for packets.
 pub struct Daemon {
-    _place: Place,
     listener: OwnedFd,
     /// The listener is not watched, as this process has no descriptors left.
     is_deaf: bool,
@@ -88,6 +87,8 @@ pub struct Daemon {
     findings: Receiver<Finding>,
     bell: Bell,
     works: Works,
+    /// Given up last: who comes next must not attach a device before what this one has set is set back.
+    _place: Place,
 }
 
 impl Daemon {

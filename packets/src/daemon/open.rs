@@ -46,9 +46,9 @@ impl Daemon {
         }
         // Each has descriptors of this process, as a connection has.
         let user = self.users.get(&connection.user)?;
-        if user.connections + user.queues >= MAX_CONNECTIONS_PER_USER
-            || self.queues >= MAX_CONNECTIONS
-        {
+        // Who has handed connections on keeps room for his own.
+        let most = MAX_CONNECTIONS_PER_USER / if connection.is_confined { 2 } else { 1 };
+        if user.connections + user.queues >= most || self.queues >= MAX_CONNECTIONS {
             return refuse(
                 Errno::DQUOT,
                 "there are as many ports and queues of this user, or of all, as may be",

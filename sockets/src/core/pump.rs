@@ -163,6 +163,10 @@ impl Core {
                 }
                 Event::ClientHello { alpn, server_name } => {
                     self.greet(now, cell, conn, (&alpn, server_name.as_deref()), wakes);
+                    // TLS may have begun only now: what it asks for was not there when the turn began.
+                    if self.defer(cell, conn, wakes) {
+                        return;
+                    }
                 }
                 Event::EarlyDataRejected => conn.early_rejected = true,
                 Event::DatagramReceived => conn.waiters.wake(Interest::ReceiveDatagram, wakes),
