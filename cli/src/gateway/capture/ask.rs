@@ -107,9 +107,11 @@ fn end_when_told(stream: &UnixStream) -> Result<(), Failure> {
     let cannot = |error| Failure::environment("cannot watch for SIGINT", error);
     let stream = stream.try_clone().map_err(cannot)?;
     let runtime = crate::one_thread()?;
+    // Before anybody hears that the capture has begun, and may end it.
+    let told = runtime.block_on(async { crate::serve::stop() });
     let watch = move || {
         runtime.block_on(async {
-            crate::serve::stop().await;
+            told.await;
             let _ = stream.shutdown(Shutdown::Write);
             let _ = tokio::time::timeout(MARGIN, crate::serve::stop()).await;
         });
