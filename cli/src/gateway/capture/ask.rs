@@ -108,7 +108,10 @@ fn end_when_told(stream: &UnixStream) -> Result<(), Failure> {
     let stream = stream.try_clone().map_err(cannot)?;
     let runtime = crate::one_thread()?;
     // Before anybody hears that the capture has begun, and may end it.
-    let told = runtime.block_on(async { crate::serve::stop() });
+    let told = {
+        let _context = runtime.enter();
+        crate::serve::stop()
+    };
     let watch = move || {
         runtime.block_on(async {
             told.await;
