@@ -209,8 +209,9 @@ async fn order(plan: &Plan, state: &State, context: &Context, entry: &mut Entry)
                 now + (kept.life.not_after.duration_since(now).unwrap_or_default() / 4).min(ASK);
             let until = httpdate::fmt_http_date(kept.life.not_after);
             let names = entry.wanted.names.join(", ");
-            context.tell(false, &format!("there is a new certificate for {names}, until {until}"));
             keep_certificate(state, context, entry, kept).await;
+            // Clients get it by now.
+            context.tell(false, &format!("there is a new certificate for {names}, until {until}"));
         }
         Err(failure) => {
             entry.failures = entry.failures.saturating_add(1);
