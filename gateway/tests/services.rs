@@ -55,6 +55,13 @@ fn refused(gateway: &Gateway, reason: &str) -> u64 {
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
+/// Waits until the gateway has a connection, which its client may know before.
+fn until_open(gateway: &Gateway, alpn: &str) {
+    let line = format!("quicket_gateway_connections_open{{protocol=\"{alpn}\"}} 1\n");
+    let counters = ["--unix-socket", "counters.sock", "http://localhost/metrics"];
+    until("the gateway has it", || gateway.text(&counters).contains(&line));
+}
+
 /// A connection over TLS and TCP by OpenSSL, which says nothing.
 fn openssl(gateway: &Gateway, name: &str) -> Process {
     let mut command = Command::new("openssl");
@@ -97,6 +104,7 @@ fn connections_of_a_site_are_counted_over_quic_and_tcp_and_reloads() {
 fn connections_of_a_private_protocol_are_counted() {
     let gateway = start("", "connections = 1");
     let first = connect(&gateway, "test", "localhost").unwrap();
+    until_open(&gateway, "test");
     assert!(is_refused(&connect(&gateway, "test", "localhost")));
     connect(&gateway, "h3", "localhost").unwrap();
     assert_eq!(refused(&gateway, "too many connections of one private protocol"), 1);
@@ -158,6 +166,7 @@ fn a_client_that_we_did_not_write_hears_that_it_is_refused() {
         held = connect(&gateway, "h3", "localhost").ok();
         held.is_some()
     });
+    until_open(&gateway, "h3");
     // CONNECTION_REFUSED (RFC 9000, Section 20.1).
     assert_eq!(said().as_deref(), Some("ended 2"));
 }
