@@ -44,7 +44,7 @@ key = {key}
 
 [origin.nginx]
 servers = [{servers}]
-
+{origin}
 [[site]]
 names = ["localhost"]
 {rules}[[site.route]]
@@ -127,8 +127,8 @@ class Site:
     ADDRESS = "127.0.0.1"
     # What its file says of the certificate's key.
     KEY = '"key.pem"'
-    # Lines of the site's table, and tables more than the service's.
-    rules = protocols = ""
+    # Lines of the site's table and of the origin's, and tables more than the service's.
+    rules = origin = protocols = ""
 
     def __init__(self, quicket, folder):
         self.quicket, self.folder = quicket, folder
@@ -177,7 +177,7 @@ class Site:
         """The gateway's file, with a word more at its head."""
         servers = ", ".join(f'"unix:{self.folder}/{name}.sock"' for name in self.SERVERS)
         text = SITE.format(address=self.ADDRESS, port=self.port, key=self.KEY, servers=servers, echo=self.echo.server_address[1], more=more,
-                           rules=self.rules, protocols=self.protocols)
+                           rules=self.rules, origin=self.origin, protocols=self.protocols)
         (self.folder / "next.toml").write_text(text)
         (self.folder / "next.toml").replace(self.folder / "site.toml")
 

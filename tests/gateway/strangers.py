@@ -49,16 +49,16 @@ class Datagrams:
 
 class Strangers(Site):
     def __init__(self, quicket, folder, peer):
-        self.peer, self.datagrams, self.origin = peer, Datagrams(), None
+        self.peer, self.datagrams, self.behind = peer, Datagrams(), None
         super().__init__(quicket, folder)
 
     def write(self, more):
-        if not self.origin:
+        if not self.behind:
             # Its certificate is there by now, and is the gateway's, too.
-            self.origin = subprocess.Popen([self.peer, "origin", "-certificate", self.certificate, "-key", self.folder / "key.pem"],
+            self.behind = subprocess.Popen([self.peer, "origin", "-certificate", self.certificate, "-key", self.folder / "key.pem"],
                                            stdout=subprocess.PIPE, text=True)
-            self.processes.append(("the origin", self.origin, self.folder / "origin.log"))
-            ports = json.loads(self.origin.stdout.readline())
+            self.processes.append(("the origin", self.behind, self.folder / "origin.log"))
+            ports = json.loads(self.behind.stdout.readline())
             trust = f'ca = "{self.certificate}"\n'
             tables = [ORIGIN.format(name=name, scheme=scheme, port=ports[name], trust=trust if scheme == "h3" else "")
                       for name, scheme in SCHEMES.items()]

@@ -37,6 +37,8 @@ class UnreadSite(Site):
 
     EVENTS = "worker_connections 30000;"
     HTTP = "open_file_cache max=10;"
+    # Each client's answer holds a connection to the server.
+    origin = "max_connections = 30000\n"
 
     def write(self, more):
         super().write(f"[limits]\nmemory_mib = {BUDGET}\nbody_timeout_ms = 600000\n{more}")
