@@ -11,6 +11,8 @@ import socket
 import sys
 import time
 
+from firefox import free_port
+
 FILE = """listen = ["127.0.0.1:{port}"]
 [[certificate]]
 chain = "{cert}"
@@ -21,11 +23,6 @@ names = ["*"]
 files = "{www}"
 """
 PATIENCE = 20
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 def tell(port):

@@ -18,9 +18,9 @@ pub(super) struct Private {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Direction {
-    protocol: String,
-    direction: &'static str,
+pub(super) struct Direction {
+    pub(super) protocol: String,
+    pub(super) direction: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]

@@ -1,11 +1,11 @@
 //! Counters of what connections and streams become by upgrades, by its name: WebSocket, and what else files allow.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::private::Direction;
 use super::{Open, Protocol, add};
 
 /// Those of all protocols.
@@ -14,12 +14,6 @@ pub(super) struct Tunnels {
     total: Family<Protocol, Counter>,
     open: Family<Protocol, Gauge>,
     bytes: Family<Direction, Counter>,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Direction {
-    protocol: String,
-    direction: &'static str,
 }
 
 /// Those of one protocol.
