@@ -171,6 +171,8 @@ pub struct Bucket {
     each: f64,
     used: f64,
     burst: f64,
+    /// Frames that had come by the last look ([`Bucket::take_waiting`]), and had to wait.
+    waiting: u32,
 }
 
 impl Bucket {
@@ -178,7 +180,7 @@ impl Bucket {
     #[must_use]
     pub fn new(gbit: f64, len: usize) -> Self {
         let each = ((len.max(SHORTEST) + WIRE) * 8) as f64 / gbit;
-        Self { begun: Instant::now(), each, used: 0.0, burst: BURST }
+        Self { begun: Instant::now(), each, used: 0.0, burst: BURST, waiting: 0 }
     }
 
     /// The same, with as many nanoseconds of the wire that may be used at once after a pause: otherwise ten microseconds.
@@ -194,9 +196,40 @@ impl Bucket {
         self.take_at(self.begun.elapsed().as_nanos() as f64, most)
     }
 
+    /// Takes the time of `n` frames, if all of them may go now. Returns whether they may.
+    #[inline]
+    pub fn take_all(&mut self, n: u32) -> bool {
+        self.take_all_at(self.begun.elapsed().as_nanos() as f64, n)
+    }
+
+    #[inline]
+    fn take_all_at(&mut self, now: f64, n: u32) -> bool {
+        now - self.used >= f64::from(n) * self.each && self.take_at(now, n) == n
+    }
+
+    /// Takes the time of as many of `waiting` frames as have left by now, all of which have come. A wire goes on with those
+    /// that wait while nobody looks: so a pause costs no time as long as the last look has left enough.
+    #[inline]
+    pub fn take_waiting(&mut self, waiting: u32) -> u32 {
+        self.take_waiting_at(self.begun.elapsed().as_nanos() as f64, waiting)
+    }
+
+    #[inline]
+    fn take_waiting_at(&mut self, now: f64, waiting: u32) -> u32 {
+        let n = self.take_with(now, waiting, self.burst + f64::from(self.waiting) * self.each);
+        self.waiting = waiting - n;
+        n
+    }
+
     #[inline]
     fn take_at(&mut self, now: f64, most: u32) -> u32 {
-        self.used = self.used.max(now - self.burst);
+        self.take_with(now, most, self.burst)
+    }
+
+    /// Where so much time before now has not been lost.
+    #[inline]
+    fn take_with(&mut self, now: f64, most: u32, burst: f64) -> u32 {
+        self.used = self.used.max(now - burst);
         let n = (((now - self.used) / self.each) as u32).min(most);
         self.used += f64::from(n) * self.each;
         n
@@ -275,5 +308,15 @@ mod tests {
         assert_eq!(bucket.take_at(1e9, u32::MAX), 148, "ten microseconds");
         let mut bucket = Bucket::new(10.0, 1518).with_burst(1_000_000);
         assert_eq!(bucket.take_at(1e9, u32::MAX), 812);
+        let mut bucket = Bucket::new(10.0, 64).with_burst(20_000);
+        assert!(!bucket.take_all_at(13_439.0, 200) && bucket.take_all_at(13_441.0, 200));
+        assert_eq!(bucket.take_at(13_442.0, u32::MAX), 0, "all of it was taken");
+        // What waited has left meanwhile; what came in the pause has the time that is never lost.
+        let mut bucket = Bucket::new(10.0, 64);
+        assert_eq!(bucket.take_waiting_at(6721.0, 1100), 100);
+        assert_eq!(bucket.take_waiting_at(6721.0 + 33_600.0, 1000), 500);
+        assert_eq!(bucket.take_waiting_at(1e6, 4000), 500 + 148);
+        assert_eq!(bucket.take_waiting_at(1e6 + 6720.0, 0), 0);
+        assert_eq!(bucket.take_waiting_at(2e6, 4000), 148);
     }
 }

@@ -159,12 +159,14 @@ impl Daemon {
         let frames = self.forwarder.turn();
         self.remove_broken();
         *turns = turns.wrapping_add(1);
-        if frames > 0 && !turns.is_multiple_of(TURNS_PER_LOOK) {
-            return Ok(false);
-        }
-        if frames == 0 && self.forwarder.is_active() {
-            // A program that shares this core has its turn, to send or to receive.
+        let (is_active, is_look) =
+            (self.forwarder.is_active(), turns.is_multiple_of(TURNS_PER_LOOK));
+        if is_active && (frames == 0 || is_look) {
+            // A program that shares this core has its turn, to send or to receive, also where frames never end.
             std::thread::yield_now();
+        }
+        if is_active && !is_look {
+            return Ok(false);
         }
         self.forwarder.network().watch(self.events.as_fd(), token(DEVICE, 0));
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
