@@ -37,7 +37,7 @@ Examples:
   quicket lab bench --network link --row loss --row fairness
   quicket lab bench --implementation quicket --row idle --connections 50000
   quicket lab bench --row gateway                        gateways, and what their processes take
-  quicket lab bench --row switch --row switch-lengths    frames through the switch for packets
+  quicket lab bench --row switch                         all of the switch for packets
   quicket lab bench --from run1/bench.json run2/bench.json run3/bench.json --out results
 
 Rows run over the networks that they are meant for; those other than loopback need root. A
@@ -148,7 +148,8 @@ pub struct BenchArguments {
     /// Only this network; may be given several times. Loopback if neither it nor a row is given
     #[arg(long, value_name = "NAME", value_parser = known(&NetworkKind::ALL, NetworkKind::name))]
     network: Vec<NetworkKind>,
-    /// Only this row, or `all`; may be given several times. A few everyday ones if it is not given
+    /// Only this row, `all`, or `switch`, which is those of the switch for packets; may be given several times. A few everyday
+    /// ones if it is not given
     #[arg(long, value_name = "NAME", value_parser = rows())]
     row: Vec<Rows>,
     /// Measurements of each row, of which the median counts
@@ -179,14 +180,17 @@ pub struct BenchArguments {
 #[derive(Debug, Clone, Copy)]
 enum Rows {
     All,
+    Switch,
     One(Row),
 }
 
 fn rows() -> impl TypedValueParser<Value = Rows> {
     const ALL: &str = "all";
-    let names = std::iter::once(ALL).chain(Row::ALL.iter().map(|row| row.name()));
+    const SWITCH: &str = "switch";
+    let names = [ALL, SWITCH].into_iter().chain(Row::ALL.iter().map(|row| row.name()));
     PossibleValuesParser::new(names).try_map(|name| match &*name {
         ALL => Ok(Rows::All),
+        SWITCH => Ok(Rows::Switch),
         name => name.parse().map(Rows::One),
     })
 }
@@ -204,9 +208,11 @@ impl BenchArguments {
             options.rows = Row::DEFAULT.to_vec();
         } else {
             let asked = |row: &Row| {
-                // What the switch does in memory comes with what it does over devices.
-                let row = if *row == Row::SwitchDevices { [*row, Row::Switch] } else { [*row; 2] };
-                self.row.iter().any(|rows| matches!(rows, Rows::One(one) if row.contains(one)))
+                self.row.iter().any(|rows| match rows {
+                    Rows::All => true,
+                    Rows::Switch => Row::SWITCH.contains(row),
+                    Rows::One(one) => one == row,
+                })
             };
             options.rows.retain(|row| everything || asked(row));
         }

@@ -226,7 +226,6 @@ impl Contender {
                 | Self::QuicketHandedOnPlain
                 | Self::QuicketSwitch
                 | Self::QuicketForwarded
-                | Self::QuicketPort
         )
     }
 
@@ -291,8 +290,10 @@ impl Contender {
             return row == Row::Gateway && self.gateway().is_some();
         }
         match row {
-            Row::Switch | Row::SwitchDevices | Row::SwitchLengths | Row::SwitchHttp => {
-                return self == Self::Quicket;
+            Row::Switch | Row::SwitchDevices | Row::SwitchHttp => return self == Self::Quicket,
+            _ if row == Row::SwitchSockets || self == Self::QuicketPort => {
+                return row == Row::SwitchSockets
+                    && matches!(self, Self::Quicket | Self::QuicketPort);
             }
             // One endpoint beside others; who else shares an address has more processes.
             Row::Workers => return matches!(self, Self::Quicket | Self::QuicketWorkers),
@@ -313,7 +314,6 @@ impl Contender {
             | Row::Handshakes
             | Row::Handshakes50
             | Row::Connections => {}
-            Row::Exchanges if self == Self::QuicketPort => {}
             _ if self.shares() => return false,
             _ => {}
         }

@@ -159,6 +159,10 @@ pub(super) const OPERATIONS: &[Figure] = &[
     },
 ];
 
+/// Of bulk data and requests, whichever it was.
+pub(super) const SOCKETS: &[Figure] =
+    &[BULK[0], BULK[1], BULK[2], OPERATIONS[0], OPERATIONS[1], OPERATIONS[2]];
+
 pub(super) fn summary(measurement: &Measurement) -> Option<Summary> {
     match measurement.result {
         Outcome::Operations(summary) | Outcome::Transfers { summary, .. } => Some(summary),

@@ -60,10 +60,10 @@ pub enum Row {
     Switch,
     /// The same over a pair of virtual devices, bare and through the switch; and its program.
     SwitchDevices,
-    /// The same on 64 ports, by the length of frames.
-    SwitchLengths,
     /// Fetches over HTTP/1.1, a connection for each, over TCP of the system and in user space.
     SwitchHttp,
+    /// QUIC over ports of the switch for packets, beside QUIC over sockets of the system.
+    SwitchSockets,
 }
 
 /// One measurement of a row: rows that show how something changes have several.
@@ -140,9 +140,13 @@ impl Row {
         Self::Gateway,
         Self::Switch,
         Self::SwitchDevices,
-        Self::SwitchLengths,
         Self::SwitchHttp,
+        Self::SwitchSockets,
     ];
+
+    /// All that is measured of the switch for packets.
+    pub const SWITCH: [Self; 4] =
+        [Self::Switch, Self::SwitchDevices, Self::SwitchHttp, Self::SwitchSockets];
 
     /// Those that are run if none is asked for: they take less than five minutes.
     pub const DEFAULT: [Self; 5] =
@@ -172,10 +176,10 @@ impl Row {
             Self::Tunnel => "tunnel",
             Self::Balance => "balance",
             Self::Gateway => "gateway",
-            Self::Switch => "switch",
+            Self::Switch => "switch-frames",
             Self::SwitchDevices => "switch-devices",
-            Self::SwitchLengths => "switch-lengths",
             Self::SwitchHttp => "switch-http",
+            Self::SwitchSockets => "switch-sockets",
         }
     }
 
@@ -203,10 +207,10 @@ impl Row {
             Self::Tunnel => "TCP through a tunnel",
             Self::Balance => "Datagrams through a balancer",
             Self::Gateway => "Requests through a gateway",
-            Self::Switch => "Frames of 64 octets through the switch for packets",
+            Self::Switch => "Frames through the switch for packets",
             Self::SwitchDevices => "Frames of 64 octets by devices of the switch for packets",
-            Self::SwitchLengths => "Frames on 64 ports through the switch for packets",
             Self::SwitchHttp => "Fetches over TCP of the system and in user space",
+            Self::SwitchSockets => "QUIC over sockets of the system and over ports of the switch",
         }
     }
 
@@ -232,8 +236,8 @@ impl Row {
             | Self::Http
             | Self::Switch
             | Self::SwitchDevices
-            | Self::SwitchLengths
-            | Self::SwitchHttp => &[Loopback],
+            | Self::SwitchHttp
+            | Self::SwitchSockets => &[Loopback],
             // A network between namespaces takes the same way, and more of the same cores.
             Self::Workers => &[Loopback],
         }
@@ -262,8 +266,8 @@ impl Row {
             | Self::Http
             | Self::Switch
             | Self::SwitchDevices
-            | Self::SwitchLengths
-            | Self::SwitchHttp => NetworkKind::Loopback,
+            | Self::SwitchHttp
+            | Self::SwitchSockets => NetworkKind::Loopback,
         }
     }
 
@@ -274,8 +278,7 @@ impl Row {
             Self::Messages | Self::MessagesPlain => Some("KiB a message"),
             Self::Streams => Some("streams at once"),
             Self::Connections => Some("connections at once"),
-            Self::Switch => Some("ports"),
-            Self::SwitchLengths => Some("octets"),
+            Self::Switch => Some("octets"),
             Self::SwitchHttp => Some("KiB of a body"),
             _ => None,
         }
@@ -319,9 +322,10 @@ impl Row {
             Self::Tunnel => figure::TUNNEL,
             Self::Balance => figure::FORWARDING,
             Self::Gateway => figure::GATEWAY,
-            Self::Switch | Self::SwitchLengths => switch::FIGURES,
+            Self::Switch => switch::FIGURES,
             Self::SwitchDevices => switch::devices::FIGURES,
             Self::SwitchHttp => fetches::FIGURES,
+            Self::SwitchSockets => figure::SOCKETS,
         }
     }
 
@@ -329,8 +333,8 @@ impl Row {
     #[must_use]
     pub fn points(self, settings: &Settings, network: NetworkKind) -> Vec<Point> {
         let mut points = self.all_points(settings, network);
-        // Those of a gateway are loads of different kinds.
-        if settings.quick && self != Self::Gateway {
+        // Those of some are loads of different kinds.
+        if settings.quick && !matches!(self, Self::Gateway | Self::SwitchSockets) {
             // That it runs is seen from the largest one, too.
             points.drain(..points.len() - 1);
         }
@@ -439,27 +443,29 @@ impl Row {
                     Point { name, ..one(load) }
                 })
                 .into(),
-            Self::Switch => PORTS
-                .map(|(name, ports)| {
+            Self::Switch => FRAMES
+                .map(|(name, octets, ports)| {
                     let scenario =
-                        Scenario::Switch { ports, octets: 64, milliseconds: milliseconds / 2 };
-                    Point { name, at: Some(ports), ..one(scenario) }
-                })
-                .into(),
-            Self::SwitchDevices => vec![one(Scenario::SwitchDevices { milliseconds })],
-            Self::SwitchLengths => LENGTHS
-                .map(|(name, octets)| {
-                    let scenario =
-                        Scenario::Switch { ports: 64, octets, milliseconds: milliseconds / 2 };
+                        Scenario::Switch { ports, octets, milliseconds: milliseconds / 2 };
                     Point { name, at: Some(octets.into()), ..one(scenario) }
                 })
                 .into(),
+            Self::SwitchDevices => vec![one(Scenario::SwitchDevices { milliseconds })],
             Self::SwitchHttp => BODIES
                 .map(|(name, kib)| {
                     let scenario = Scenario::Fetches { bytes: u64::from(kib) << 10, milliseconds };
                     Point { name, at: Some(kib), ..one(scenario) }
                 })
                 .into(),
+            Self::SwitchSockets => vec![
+                Point { name: "upload", ..one(bulk(Direction::Upload, whole)) },
+                Point { name: "download", ..one(bulk(Direction::Download, whole)) },
+                Point { name: "requests", ..one(Scenario::Exchanges { milliseconds }) },
+                Point {
+                    name: "handshakes",
+                    ..one(Scenario::Handshakes { concurrency: 1, milliseconds })
+                },
+            ],
             Self::Gateway => GATEWAYS
                 .into_iter()
                 .chain([("idle", Asked::Idle { connections: settings.gateway_connections })])
@@ -480,9 +486,29 @@ const CONNECTIONS: [(&str, u32); 4] = [("1", 1), ("10", 10), ("50", 50), ("200",
 /// Connections of the row of workers, and what is loaded on each.
 const MANY: usize = 200;
 const DOWNLOADS: [(&str, u64); 2] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10)];
-const PORTS: [(&str, u32); 4] = [("1", 1), ("8", 8), ("16", 16), ("64", 64)];
-const LENGTHS: [(&str, u16); 5] =
-    [("64", 64), ("128", 128), ("256", 256), ("512", 512), ("1500", 1500)];
+/// Octets of a frame, and ports.
+const FRAMES: [(&str, u16, u32); 20] = [
+    ("64 octets, 1 port", 64, 1),
+    ("128 octets, 1 port", 128, 1),
+    ("256 octets, 1 port", 256, 1),
+    ("512 octets, 1 port", 512, 1),
+    ("1500 octets, 1 port", 1500, 1),
+    ("64 octets, 8 ports", 64, 8),
+    ("128 octets, 8 ports", 128, 8),
+    ("256 octets, 8 ports", 256, 8),
+    ("512 octets, 8 ports", 512, 8),
+    ("1500 octets, 8 ports", 1500, 8),
+    ("64 octets, 16 ports", 64, 16),
+    ("128 octets, 16 ports", 128, 16),
+    ("256 octets, 16 ports", 256, 16),
+    ("512 octets, 16 ports", 512, 16),
+    ("1500 octets, 16 ports", 1500, 16),
+    ("64 octets, 64 ports", 64, 64),
+    ("128 octets, 64 ports", 128, 64),
+    ("256 octets, 64 ports", 256, 64),
+    ("512 octets, 64 ports", 512, 64),
+    ("1500 octets, 64 ports", 1500, 64),
+];
 const BODIES: [(&str, u32); 4] = [("1 KiB", 1), ("8 KiB", 8), ("16 KiB", 16), ("32 KiB", 32)];
 const LOSSES: [(&str, u8, Congestion); 4] = [
     ("1 %, CUBIC", 1, Congestion::Cubic),

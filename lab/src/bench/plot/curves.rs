@@ -13,23 +13,40 @@ const CAPTION: usize = 24;
 const TICKS: usize = 34;
 const LEGEND_STEP: usize = 16;
 
-/// Draws the curves of all implementations; `line` is that of any point. Returns their height.
+/// The curves of one implementation, where a row has several series.
+const SERIES: [&str; 5] = ["#2f6fde", "#e08a3c", "#4f9d69", "#8f6bb3", "#57606a"];
+
+/// Draws the curves of all implementations, one for each series of points; `line` is that of any point. Returns their height.
 pub(super) fn panel(body: &mut String, (x, y): Panel, report: &Report, line: &Line<'_>) -> usize {
     super::caption(body, (x, y), line.figure);
     let names = report.points(line.network, line.row);
     let at: Vec<f64> = names.iter().map(|name| position(name)).collect();
-    let curves: Vec<_> = report
-        .contenders
-        .keys()
-        .map(|&contender| {
-            let points = names.iter().zip(&at).filter_map(|(&point, &at)| {
-                Some((at, report.spread(&Line { point, ..*line }, contender)?.median))
-            });
-            (contender, points.collect::<Vec<(f64, f64)>>())
-        })
-        .filter(|(_, points)| !points.is_empty())
-        .collect();
-    let largest = curves.iter().flat_map(|(_, points)| points).map(|(_, value)| *value);
+    let mut all_series: Vec<&str> = Vec::new();
+    for name in &names {
+        if !all_series.contains(&series(name)) {
+            all_series.push(series(name));
+        }
+    }
+    let mut curves = Vec::new();
+    for &contender in report.contenders.keys() {
+        for (number, &one) in all_series.iter().enumerate() {
+            let points = names.iter().zip(&at).filter(|(name, _)| series(name) == one);
+            let points: Vec<(f64, f64)> = points
+                .filter_map(|(&point, &at)| {
+                    Some((at, report.spread(&Line { point, ..*line }, contender)?.median))
+                })
+                .collect();
+            if points.is_empty() {
+                continue;
+            }
+            let (name, colour) = match one {
+                "" => (contender.to_string(), colour(contender)),
+                one => (one.to_owned(), SERIES[number % SERIES.len()]),
+            };
+            curves.push((name, colour, points));
+        }
+    }
+    let largest = curves.iter().flat_map(|(.., points)| points).map(|(_, value)| *value);
     let largest = largest.fold(f64::MIN_POSITIVE, f64::max);
     let (from, to) =
         (at.iter().copied().fold(f64::MAX, f64::min), at.iter().copied().fold(0.0, f64::max));
@@ -45,13 +62,20 @@ pub(super) fn panel(body: &mut String, (x, y): Panel, report: &Report, line: &Li
         top + 8,
         number(largest, line.figure.digits)
     );
+    let mut ticks: Vec<(&str, f64)> = Vec::new();
     for (name, &at) in names.iter().zip(&at) {
+        let tick = name.split(' ').next().unwrap_or_default();
+        if !ticks.iter().any(|(other, _)| *other == tick) {
+            ticks.push((tick, at));
+        }
+    }
+    for (tick, at) in ticks {
         let _ = write!(
             body,
             "<text class=\"tick\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{}\">{}</text>",
             across(at),
             bottom + 14,
-            name.split(' ').next().unwrap_or_default()
+            tick
         );
     }
     let _ = write!(
@@ -61,8 +85,7 @@ pub(super) fn panel(body: &mut String, (x, y): Panel, report: &Report, line: &Li
         line.row.axis().unwrap_or_default()
     );
     let mut legend = bottom + TICKS;
-    for (contender, points) in &curves {
-        let colour = colour(*contender);
+    for (name, colour, points) in &curves {
         let all: Vec<String> = points
             .iter()
             .map(|&(at, value)| format!("{:.1},{:.1}", across(at), down(value)))
@@ -72,7 +95,7 @@ pub(super) fn panel(body: &mut String, (x, y): Panel, report: &Report, line: &Li
             body,
             "<polyline class=\"curve\" stroke=\"{colour}\" points=\"{}\"/>\
              <rect x=\"{left}\" y=\"{}\" width=\"14\" height=\"4\" fill=\"{colour}\"/>\
-             <text x=\"{}\" y=\"{legend}\">{contender}</text>",
+             <text x=\"{}\" y=\"{legend}\">{name}</text>",
             all.join(" "),
             legend - 6,
             left + 20
@@ -85,4 +108,9 @@ pub(super) fn panel(body: &mut String, (x, y): Panel, report: &Report, line: &Li
 fn position(name: &str) -> f64 {
     let number = name.split(' ').next().and_then(|number| number.parse::<f64>().ok());
     number.unwrap_or(1.0).max(1.0).ln()
+}
+
+/// Of which series a point is: its name says so behind a comma. Empty if a row has no series.
+fn series(name: &str) -> &str {
+    name.split_once(", ").map_or("", |(_, series)| series)
 }

@@ -77,7 +77,7 @@ pub(super) fn svg(report: &Report, network: NetworkKind) -> String {
         let points = report.points(network, row);
         if row.axis().is_some() && points.len() > 1 {
             let panels = panels_of(row, points.first().unwrap_or(&""), network);
-            y = band(&mut body, y, row.title(), &panels, |body, at, line| {
+            y = bands(&mut body, y, row.title(), &panels, |body, at, line| {
                 curves::panel(body, at, report, line)
             });
             continue;
@@ -89,12 +89,9 @@ pub(super) fn svg(report: &Report, network: NetworkKind) -> String {
             };
             let mut panels = panels_of(row, point, network);
             panels.retain(|line| !spreads(report, line).is_empty());
-            for (number, panels) in panels.chunks(WIDTH / PANEL).enumerate() {
-                let title = if number == 0 { &*title } else { "" };
-                y = band(&mut body, y, title, panels, |body, at, line| {
-                    bars::panel(body, at, line.figure, &spreads(report, line))
-                });
-            }
+            y = bands(&mut body, y, &title, &panels, |body, at, line| {
+                bars::panel(body, at, line.figure, &spreads(report, line))
+            });
             y = flows::band(&mut body, y, report, network, row, point);
         }
     }
@@ -113,7 +110,22 @@ fn spreads(report: &Report, line: &Line<'_>) -> Vec<(Contender, Spread)> {
     all.filter_map(|&contender| Some((contender, report.spread(line, contender)?))).collect()
 }
 
-/// The panels of one row of the benchmark, side by side; returns where the next band begins.
+/// The panels of a row of the benchmark, as many side by side as there is room for; returns where the next band begins.
+fn bands(
+    body: &mut String,
+    mut y: usize,
+    title: &str,
+    lines: &[Line<'_>],
+    mut draw: impl FnMut(&mut String, Panel, &Line<'_>) -> usize,
+) -> usize {
+    for (number, lines) in lines.chunks(WIDTH / PANEL).enumerate() {
+        let title = if number == 0 { title } else { "" };
+        y = band(body, y, title, lines, &mut draw);
+    }
+    y
+}
+
+/// Panels side by side; returns where the next band begins.
 fn band(
     body: &mut String,
     y: usize,

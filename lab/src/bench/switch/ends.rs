@@ -343,6 +343,9 @@ fn send(
             let flow = flows.next().unwrap_or_default();
             let n = bucket.take(BATCH);
             write(&mut ports[flow % count], &mut generators[flow], n)?;
+            if assignment.is_beside && n < BATCH {
+                std::thread::yield_now();
+            }
         }
     }
     let mut bucket = Bucket::new(GBIT * OFFERED, assignment.len).with_burst(TURN);

@@ -56,6 +56,13 @@ pub(in crate::bench) const FIGURES: &[Figure] = &[
         value: |measurement| frames(measurement, Way::ToCardApart),
     },
     Figure {
+        name: "to the card, two cores, IPv6",
+        unit: "Mpps",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| frames(measurement, Way::ToCardApartV6),
+    },
+    Figure {
         name: "from the card",
         unit: "Mpps",
         better: Better::Higher,
@@ -75,6 +82,13 @@ pub(in crate::bench) const FIGURES: &[Figure] = &[
         better: Better::Higher,
         digits: 2,
         value: |measurement| frames(measurement, Way::FromCardApart),
+    },
+    Figure {
+        name: "from the card, two cores, IPv6",
+        unit: "Mpps",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| frames(measurement, Way::FromCardApartV6),
     },
     Figure {
         name: "lost",

@@ -136,7 +136,11 @@ pub(super) fn measure(driver: &Driver<'_>, point: &Point) -> Result<Said, Failur
 /// The ports' where they share one, and else the other.
 const fn core_of_the_switch(way: Way) -> usize {
     let [first, second] = CORES;
-    if matches!(way, Way::ToCardApart | Way::FromCardApart) { second } else { first }
+    let is_apart = matches!(
+        way,
+        Way::ToCardApart | Way::ToCardApartV6 | Way::FromCardApart | Way::FromCardApartV6
+    );
+    if is_apart { second } else { first }
 }
 
 /// A measurement under way.
@@ -178,8 +182,8 @@ impl Run<'_> {
             other => return Err(daemon.error(format!("is not ready: {other:?}")).into()),
         }
         let to_card = match way {
-            Way::ToCard | Way::ToCardV6 | Way::ToCardApart => true,
-            Way::FromCard | Way::FromCardV6 | Way::FromCardApart => false,
+            Way::ToCard | Way::ToCardV6 | Way::ToCardApart | Way::ToCardApartV6 => true,
+            Way::FromCard | Way::FromCardV6 | Way::FromCardApart | Way::FromCardApartV6 => false,
             _ => return self.result(way, &mut self.start(way, second, Role::Ring)?),
         };
         let core = |is_card| if is_card { second } else { first };

@@ -349,6 +349,9 @@ pub enum Way {
     ToCardV6,
     /// From ports on a core of theirs to such a port, which shares one with the switch.
     ToCardApart,
+    /// The same with IPv6.
+    #[serde(rename = "to_card_apart_v6")]
+    ToCardApartV6,
     /// From such a port to ports on the switch's core.
     FromCard,
     /// The same with IPv6.
@@ -356,6 +359,9 @@ pub enum Way {
     FromCardV6,
     /// From such a port, which shares a core with the switch, to ports on one of theirs.
     FromCardApart,
+    /// The same with IPv6.
+    #[serde(rename = "from_card_apart_v6")]
+    FromCardApartV6,
     /// Out by a bare socket of AF_XDP.
     OutBare,
     /// Out from a port, by the switch and a device (AF_XDP).
@@ -377,7 +383,7 @@ pub enum Way {
 
 impl Way {
     /// Those in memory.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Within,
         Self::WithinV6,
         Self::Between,
@@ -385,9 +391,11 @@ impl Way {
         Self::ToCard,
         Self::ToCardV6,
         Self::ToCardApart,
+        Self::ToCardApartV6,
         Self::FromCard,
         Self::FromCardV6,
         Self::FromCardApart,
+        Self::FromCardApartV6,
     ];
     /// Those over devices.
     pub const DEVICES: [Self; 7] = [
@@ -403,7 +411,15 @@ impl Way {
     /// Whether frames are of IPv6.
     #[must_use]
     pub const fn is_v6(self) -> bool {
-        matches!(self, Self::WithinV6 | Self::BetweenV6 | Self::ToCardV6 | Self::FromCardV6)
+        matches!(
+            self,
+            Self::WithinV6
+                | Self::BetweenV6
+                | Self::ToCardV6
+                | Self::ToCardApartV6
+                | Self::FromCardV6
+                | Self::FromCardApartV6
+        )
     }
 }
 
