@@ -116,8 +116,8 @@ impl Driver<'_> {
             Scenario::SwitchDevices { milliseconds } => {
                 return switch::devices::measure(self.contenders.this_program(), milliseconds);
             }
-            Scenario::Fetches { bytes, milliseconds } => {
-                return fetches::measure(self, bytes, milliseconds);
+            Scenario::Fetches { bytes, concurrency, milliseconds } => {
+                return fetches::measure(self, bytes, concurrency, milliseconds);
             }
             _ => {}
         }

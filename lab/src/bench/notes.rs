@@ -94,7 +94,7 @@ impl Report {
              frame; who sends is on one core, and who receives or forwards on the other one. Bare is one socket of AF_XDP, \
              in which nothing is looked at. XDP program: the least of seven runs (BPF_PROG_RUN) for a frame to a port."
                 .to_owned(),
-            "Fetches: a connection for each of them, eight at once; a server and a generator of load that are the same over TCP \
+            "Fetches: a connection for each of them, as many at once as is said, and as many threads at both ends; a server and a generator of load that are the same over TCP \
              of the system and in user space, and nginx of Debian, on all cores. The system's TCP, and the stack that has the \
              device (AF_XDP, the client on the system's TCP), are between two network namespaces; the stacks in memory are \
              at one switch. Without offload: segmentation and receive offload of both devices are off, of the system as of the stack; \

@@ -452,8 +452,9 @@ impl Row {
                 .into(),
             Self::SwitchDevices => vec![one(Scenario::SwitchDevices { milliseconds })],
             Self::SwitchHttp => BODIES
-                .map(|(name, kib)| {
-                    let scenario = Scenario::Fetches { bytes: u64::from(kib) << 10, milliseconds };
+                .map(|(name, kib, concurrency)| {
+                    let bytes = u64::from(kib) << 10;
+                    let scenario = Scenario::Fetches { bytes, concurrency, milliseconds };
                     Point { name, at: Some(kib), ..one(scenario) }
                 })
                 .into(),
@@ -509,7 +510,17 @@ const FRAMES: [(&str, u16, u32); 20] = [
     ("512 octets, 64 ports", 512, 64),
     ("1500 octets, 64 ports", 1500, 64),
 ];
-const BODIES: [(&str, u32); 4] = [("1 KiB", 1), ("8 KiB", 8), ("16 KiB", 16), ("32 KiB", 32)];
+/// Of a body, and fetches at once.
+const BODIES: [(&str, u32, usize); 8] = [
+    ("1 KiB, 64 at once", 1, 64),
+    ("8 KiB, 64 at once", 8, 64),
+    ("16 KiB, 64 at once", 16, 64),
+    ("32 KiB, 64 at once", 32, 64),
+    ("1 KiB, 8 at once", 1, 8),
+    ("8 KiB, 8 at once", 8, 8),
+    ("16 KiB, 8 at once", 16, 8),
+    ("32 KiB, 8 at once", 32, 8),
+];
 const LOSSES: [(&str, u8, Congestion); 4] = [
     ("1 %, CUBIC", 1, Congestion::Cubic),
     ("5 %, CUBIC", 5, Congestion::Cubic),

@@ -31,8 +31,6 @@ pub(super) const END: &str = "fetch-end";
 const MTU: u16 = 1500;
 /// The port of servers in a namespace.
 const PORT: u16 = 8000;
-/// Fetches at once.
-const THREADS: usize = 8;
 /// What a device does for TCP.
 const OFFLOADS: [&str; 3] = ["tso", "gso", "gro"];
 /// How long the figures may take beside the time that is measured.
@@ -82,10 +80,16 @@ enum Word {
 }
 
 /// Makes one measurement: all ways, one after the other.
-pub(super) fn measure(driver: &Driver<'_>, bytes: u64, milliseconds: u64) -> Result<Said, Failure> {
+pub(super) fn measure(
+    driver: &Driver<'_>,
+    bytes: u64,
+    threads: usize,
+    milliseconds: u64,
+) -> Result<Said, Failure> {
     let folder = tempfile::tempdir()?;
     let bytes = usize::try_from(bytes)?;
-    let run = Run { contenders: driver.contenders, folder: folder.path(), bytes, milliseconds };
+    let run =
+        Run { contenders: driver.contenders, folder: folder.path(), bytes, threads, milliseconds };
     let ways = FetchWay::ALL.into_iter().map(|way| run.measure(way)).collect::<Result<_, _>>()?;
     Ok(Said::Measured(Measurement {
         result: Outcome::Fetched { ways },
@@ -100,6 +104,8 @@ struct Run<'a> {
     contenders: &'a Contenders,
     folder: &'a Path,
     bytes: usize,
+    /// Fetches at once: threads of the server, and of the generator of load.
+    threads: usize,
     milliseconds: u64,
 }
 
@@ -118,7 +124,8 @@ impl Run<'_> {
         let _switch = self.ready(None, &switch)?;
         let transport = Transport::Stack(path);
         let address = ([127, 0, 0, 1], 0).into();
-        let server = Assignment::Server { transport: transport.clone(), address, threads: THREADS };
+        let server =
+            Assignment::Server { transport: transport.clone(), address, threads: self.threads };
         let (_server, address) = self.ready(None, &server)?;
         let address = address.ok_or("the server has no address")?;
         self.load(FetchWay::Memory, None, transport, address)
@@ -134,8 +141,11 @@ impl Run<'_> {
         let switch = Assignment::Switch { path: path.clone(), device };
         let _switch = self.ready(Some((&pair, End::Left)), &switch)?;
         let address = (VethPair::address(End::Left), PORT).into();
-        let server =
-            Assignment::Server { transport: Transport::Stack(path), address, threads: THREADS };
+        let server = Assignment::Server {
+            transport: Transport::Stack(path),
+            address,
+            threads: self.threads,
+        };
         let _server = self.ready(Some((&pair, End::Left)), &server)?;
         let there = Some((&pair, End::Right));
         self.load(way, there, Transport::System, address)
@@ -151,7 +161,7 @@ impl Run<'_> {
             nginx::start(self, &pair, address)?
         } else {
             let server =
-                Assignment::Server { transport: Transport::System, address, threads: THREADS };
+                Assignment::Server { transport: Transport::System, address, threads: self.threads };
             self.ready(Some((&pair, End::Left)), &server)?.0
         };
         self.load(way, Some((&pair, End::Right)), Transport::System, address)
@@ -193,7 +203,8 @@ impl Run<'_> {
         address: SocketAddr,
     ) -> Result<Fetched, Failure> {
         let &Self { bytes, milliseconds, .. } = self;
-        let load = Assignment::Load { transport, address, bytes, milliseconds, threads: THREADS };
+        let load =
+            Assignment::Load { transport, address, bytes, milliseconds, threads: self.threads };
         let mut process = self.start(place, &load)?;
         let deadline = Instant::now() + Duration::from_millis(milliseconds) + AROUND;
         match process.next(deadline)? {

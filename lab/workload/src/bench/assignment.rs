@@ -242,6 +242,8 @@ pub enum Scenario {
     Fetches {
         /// Octets of a body.
         bytes: u64,
+        /// Fetches at once.
+        concurrency: usize,
         /// How long each way is measured, in milliseconds.
         milliseconds: u64,
     },
