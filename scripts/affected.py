@@ -40,8 +40,8 @@ OWN = {"quicket-gateway": [None, "clients", "hostile", "routes"]}
 # The program takes half as long to build as all below it. Its tests are run for what it alone brings
 # to users; what it shares with others their tests show.
 NEAR = {"quicket-cli": {"quicket-files", "quicket-front", "quicket-h3", "quicket-preload", "quicket-tunnel"}}
-# It asks of the crates of others all that the workspace asks of them, and has no unit tests of a library.
-FEATURES = "quicket-cli"
+# Together they ask of the crates of others all that the workspace asks of them (LIKE_ALL in ./test).
+FEATURES = {"quicket-cli", "quicket-ring", "quicket-switch"}
 # These change everything.
 ROOT = {"Cargo.toml", "Cargo.lock"}
 # The engine's tests compare it with what is written about it.
@@ -136,10 +136,10 @@ def choose(workspace, files):
 
 
 def build(tests):
-    """Builds the tests; returns what to start, where. FEATURES is always among the packages: with the
+    """Builds the tests; returns what to start, where. FEATURES are always among the packages: with the
     same features for each crate, nothing is built twice."""
     command = ["cargo", "test", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]
-    for name in sorted({name for name, _, _ in tests} | {FEATURES}):
+    for name in sorted({name for name, _, _ in tests} | FEATURES):
         command += ["-p", name]
     kinds = {kind for _, kind, _ in tests}
     command += ["--lib"] * ("lib" in kinds) + ["--bins"] * ("bin" in kinds)

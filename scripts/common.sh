@@ -74,5 +74,10 @@ need_go() {
   go version >/dev/null || die "could not get Go $wanted: install it by hand"
 }
 
+# Builds programs without optimization, with the features that tests have of each crate. Cargo unites those that the packages of one
+# command ask for, and compiles again, with all above it, what another command wants with others: so all name the whole workspace. What
+# tests alone ask for counts where an example is among what is built.
+build_for_tests() { cargo build --quiet --workspace --example load "$@"; }
+
 # Whether the first version is at least the second.
 newest() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | tail -1)" = "$1" ]; }

@@ -11,7 +11,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-from gateway_site import ECHO, FILES, Load, Site, VERSIONS, fail, say  # noqa: E402
+from gateway_site import ECHO, FILES, Load, Site, VERSIONS, fail, options, say  # noqa: E402
 
 RELOADS, UPGRADES = 5, 2
 
@@ -42,9 +42,7 @@ def show(site):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     missing = [program for program in ("nginx", "curl", "openssl") if not shutil.which(program)]
     if missing:
         fail(f"{', '.join(missing)} missing: apt-get install nginx-light curl openssl")

@@ -1,6 +1,7 @@
 """`quicket gateway` on this machine, with nginx and a service of plain TCP behind it, and clients that use both: what ./demo
 gateway and the soak test of the gateway (tests/gateway) share."""
 
+import argparse
 import concurrent.futures
 import contextlib
 import hashlib
@@ -72,6 +73,17 @@ def until(what, condition):
         time.sleep(0.05)
 
 
+def absolute(path):
+    return str(pathlib.Path(path).resolve())
+
+
+def options(about, **more):
+    """A parser of arguments, which has the program."""
+    parser = argparse.ArgumentParser(description=about, **more)
+    parser.add_argument("--quicket", type=absolute, required=True, help="the program")
+    return parser
+
+
 def end_as_a_failure():
     """SIGTERM ends this program as a failure does: what it has begun is ended."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -98,6 +110,13 @@ def free_port():
             with contextlib.suppress(OSError):
                 tcp.bind(udp.getsockname())
                 return tcp.getsockname()[1]
+
+
+def certificate(folder):
+    """certificate.pem and key.pem, for localhost."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-keyout",
+                    folder / "key.pem", "-out", folder / "certificate.pem", "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"], check=True, capture_output=True)
 
 
 class Echo(socketserver.BaseRequestHandler):
@@ -147,11 +166,8 @@ class Site:
         self.echo = Service(("127.0.0.1", 0), Echo)
         threading.Thread(target=self.echo.serve_forever, daemon=True).start()
         self.port = free_port()
+        certificate(folder)
         self.certificate = str(folder / "certificate.pem")
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                        "-keyout", folder / "key.pem", "-out", self.certificate, "-subj", "/CN=localhost", "-addext",
-                        "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"],
-                       check=True, capture_output=True)
         self.write("")
         self.gateway = self.start("the gateway", [self.quicket, "gateway", folder / "site.toml", "--switch"])
         until("the gateway listens", self.listens)

@@ -2,36 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quicket_gue::counters;
 use quicket_wire::PacketKind;
 
 use crate::decide::{Cause, Decision, Refusal, Way};
-
-macro_rules! counters {
-    ($(#[$on:meta])* $type:ident: $($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
-        $(#[$on])*
-        #[derive(Debug, Default)]
-        pub struct $type {
-            $($(#[doc = $doc])* pub $name: AtomicU64,)*
-        }
-
-        impl $type {
-            /// Names and values, in the order of the declaration.
-            #[must_use]
-            pub fn values(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
-            }
-
-            /// What the counter of this name counts; `None` if there is none.
-            #[must_use]
-            pub fn help(name: &str) -> Option<&'static str> {
-                match name {
-                    $(stringify!($name) => Some(concat!($($doc),*)),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
 
 counters! {
     /// Counters of a worker. They only grow.

@@ -5,14 +5,13 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Outcome, content, get, openssl, quicket};
 use quicket_lab::peers::{Implementation, Workshop};
-use quicket_testing::{Process, free_port, until};
+use quicket_testing::{Process, free_port, nginx, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -80,14 +79,6 @@ fn python(dir: &Path) -> (Process, u16) {
     (Process(child), line.trim().parse().unwrap())
 }
 
-fn nginx(dir: &Path) -> Process {
-    let log = fs::File::create(dir.join("nginx.log")).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(dir).args(["-c", "nginx.conf", "-e", "stderr"]);
-    let child = command.current_dir(dir).stderr(log).stdout(Stdio::null()).spawn();
-    Process(child.unwrap_or_else(|error| panic!("nginx: {error}; apt-get install nginx-light")))
-}
-
 impl Site {
     fn start() -> Self {
         Self::start_with("")
@@ -106,17 +97,6 @@ impl Site {
         openssl(path, "other", "DNS:other.example");
         let (python, python_port) = python(path);
         let nginx_port = free_port();
-        let configuration = format!(
-            "daemon off; master_process off; pid nginx.pid; worker_processes 1;
-            events {{ }}
-            http {{
-                access_log off; client_max_body_size 20m;
-                client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-                uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-                server {{ listen 127.0.0.1:{nginx_port}; listen unix:nginx.sock; root root; }}
-            }}"
-        );
-        fs::write(path.join("nginx.conf"), configuration).unwrap();
         let (port, plain) = (free_port(), free_port());
         let file = format!(
             "listen = [\"127.0.0.1:{port}\"]\nredirect = [\"127.0.0.1:{plain}\"]\n\
@@ -135,8 +115,10 @@ impl Site {
             path.join("nginx.sock").display()
         );
         fs::write(path.join("site.toml"), file).unwrap();
-        let nginx = nginx(path);
-        until("nginx", || TcpStream::connect(("127.0.0.1", nginx_port)).is_ok());
+        let server = format!(
+            "server {{ listen 127.0.0.1:{nginx_port}; listen unix:nginx.sock; root root; }}"
+        );
+        let nginx = nginx::serve(path, nginx_port, &server);
         let mut site =
             Self { dir, port, plain, gateway: None, nginx: Some(nginx), _python: python };
         site.start_gateway();

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{content, get, openssl, quicket};
-use quicket_testing::{Process, free_port, until};
+use quicket_testing::{Process, free_port, nginx, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -56,20 +56,8 @@ impl Site {
         fs::create_dir(path.join("root")).unwrap();
         fs::write(path.join("root/file"), content(SIZE)).unwrap();
         openssl(path, "cert", "DNS:localhost,IP:127.0.0.1");
-        fs::write(
-            path.join("nginx.conf"),
-            "daemon off; master_process off; pid nginx.pid; events { }
-            http {
-                access_log off; client_body_temp_path body; proxy_temp_path proxy;
-                fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-                server { listen unix:nginx.sock; root root; }
-            }",
-        )
-        .unwrap();
-        let mut nginx = Command::new("nginx");
-        nginx.arg("-p").arg(path).args(["-c", "nginx.conf", "-e", "stderr"]).current_dir(path);
-        let log = fs::File::create(path.join("nginx.log")).unwrap();
-        let nginx = Process(nginx.stderr(log).stdout(Stdio::null()).spawn().unwrap());
+        nginx::configure(path, "server { listen unix:nginx.sock; root root; }");
+        let nginx = nginx::start(path);
         until("nginx", || UnixStream::connect(path.join("nginx.sock")).is_ok());
         let mut python = Command::new("python3");
         let mut python = python.args(["-c", PYTHON]).stdout(Stdio::piped()).spawn().unwrap();

@@ -28,6 +28,8 @@ use quicket_switch::protocol::Secrets;
 
 use quicket_testing::{LONG, Process, signal};
 
+use common::ask;
+
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
 
 /// A switch of a test's own, which ends with it.
@@ -214,15 +216,6 @@ fn client(alpn: &str) -> ClientConfig {
 
 fn endpoint() -> Endpoint {
     Endpoint::bind("127.0.0.1:0").unwrap()
-}
-
-fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
-    let mut stream = connection.open_bi().map_err(std::io::Error::other)?;
-    stream.write_all(question.as_bytes())?;
-    stream.finish().map_err(std::io::Error::other)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 /// The same for those that wait for an answer no longer than a test.

@@ -21,6 +21,7 @@ use quicket::{
 };
 use quicket_testing::{LONG, Process};
 
+use common::ask;
 use common::switch::{QUICKET, Switch, here, libraries};
 
 impl Switch {
@@ -223,15 +224,6 @@ fn try_connect(address: SocketAddr, alpn: Option<&str>) -> Result<Connection, Co
 
 fn connect(address: SocketAddr, alpn: &str) -> Connection {
     try_connect(address, Some(alpn)).unwrap()
-}
-
-fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
-    let mut stream = connection.open_bi().map_err(std::io::Error::other)?;
-    stream.write_all(question.as_bytes())?;
-    stream.finish().map_err(std::io::Error::other)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 /// Who answers a new client.

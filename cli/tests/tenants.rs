@@ -38,6 +38,8 @@ use rustix::net::{
 
 use quicket_testing::{LONG, Process, free_port, signal};
 
+use common::ask;
+
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
 /// Users of the tests.
 const ALICE: u32 = 65_533;
@@ -385,15 +387,6 @@ fn client() -> ClientConfig {
 
 fn connect(address: SocketAddr, server: &str) -> Result<Connection, quicket::ConnectError> {
     Endpoint::bind("127.0.0.1:0").unwrap().connect(address, server, &client())
-}
-
-fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
-    let mut stream = connection.open_bi().map_err(std::io::Error::other)?;
-    stream.write_all(question.as_bytes())?;
-    stream.finish().map_err(std::io::Error::other)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 /// Whether a process has a UDP socket that is bound to a port.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Gateway, directory};
 use quicket::tokio::Endpoint;
 use quicket::{ClientConfig, ClientTls, TransportConfig};
-use quicket_testing::allocator::{Counting, bytes_in_use};
+use quicket_testing::allocator::{Counting, bytes_in_use, settled};
 
 /// The most that an idle connection may take. A quarter KiB of it is the timer that ends it, and what is counted for that.
 const LIMIT: i64 = 15 * 1024 + 512;
@@ -86,21 +86,6 @@ fn play_client(gateway: &str) {
         print!("+");
         std::io::stdout().flush().unwrap();
     }
-}
-
-/// Waits until the heap has not changed for a while; returns its size.
-fn settled() -> i64 {
-    let start = Instant::now();
-    let mut last = (0, Instant::now());
-    while last.1.elapsed() < Duration::from_secs(2) {
-        assert!(start.elapsed() < PATIENCE, "the heap never comes to rest");
-        std::thread::sleep(Duration::from_millis(20));
-        let now = bytes_in_use();
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-    }
-    last.0
 }
 
 #[test]

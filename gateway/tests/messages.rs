@@ -90,9 +90,26 @@ fn a_body_of_any_method_arrives_with_and_without_a_length() {
     }
 }
 
-/// Answers each path in its own way, and writes each request line into a file.
+/// A server that has each connection and what it asks for answered by a function of two arguments, on a thread of its own.
+const SERVER: &str = r"
+import socket, struct, threading
+def serve(s, answer):
+    asked = b''
+    while b'\r\n\r\n' not in asked:
+        some = s.recv(65536)
+        if not some: return s.close()
+        asked += some
+    path = asked.split()[1].decode()
+    answer(s, path)
+def serve_all(answer):
+    listener = socket.create_server(('127.0.0.1', 0), backlog=128)
+    print(listener.getsockname()[1], flush=True)
+    while True:
+        threading.Thread(target=serve, args=[listener.accept()[0], answer], daemon=True).start()
+";
+
+/// Answers each path in its own way.
 const CRUDE: &str = r"
-import socket, sys, threading
 WHOLE = b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 ANSWERS = {
     '/unasked': b'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nspeak',
@@ -106,24 +123,19 @@ ANSWERS = {
     '/endless': b'HTTP/1.1 200 OK\r\nX: ' + b'a' * 200000 + b'\r\n\r\n',
     '/nothing': b'',
 }
-def serve(s):
-    asked = b''
-    while b'\r\n\r\n' not in asked:
-        some = s.recv(65536)
-        if not some: return s.close()
-        asked += some
-    path = asked.split()[1].decode()
+def answer(s, path):
     try: s.sendall(ANSWERS.get(path, WHOLE))
     except OSError: pass
     s.close()
-listener = socket.create_server(('127.0.0.1', 0), backlog=128)
-print(listener.getsockname()[1], flush=True)
-while True:
-    threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+serve_all(answer)
 ";
 
+fn served(program: &str) -> (Process, u16) {
+    python(&[SERVER, program].concat())
+}
+
 fn before_crude(more: &str) -> (Process, Gateway) {
-    let (origin, port) = python(CRUDE);
+    let (origin, port) = served(CRUDE);
     (origin, Gateway::start(directory(), &site(port, more)))
 }
 
@@ -155,7 +167,6 @@ fn garbage_is_a_bad_gateway_and_never_an_answer() {
 
 /// Begins answers, and resets their connections once it is asked for `/tear`, by whomever.
 const TORN: &str = r"
-import socket, struct, sys, threading
 CHUNK = b'\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'
 BEGUN = {
     '/chunks': b'HTTP/1.1 200 OK' + CHUNK,
@@ -164,13 +175,7 @@ BEGUN = {
     '/length': b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf',
 }
 torn = threading.Condition()
-def serve(s):
-    asked = b''
-    while b'\r\n\r\n' not in asked:
-        some = s.recv(65536)
-        if not some: return s.close()
-        asked += some
-    path = asked.split()[1].decode()
+def answer(s, path):
     with torn:
         if path == '/tear':
             torn.notify_all()
@@ -179,10 +184,7 @@ def serve(s):
         torn.wait()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
     s.close()
-listener = socket.create_server(('127.0.0.1', 0), backlog=128)
-print(listener.getsockname()[1], flush=True)
-while True:
-    threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+serve_all(answer)
 ";
 
 /// Asks for a path by a version, has the answer torn once its half is here, and prints what came and how it ended: `reset`, `bare`
@@ -222,7 +224,7 @@ print(ended, repr(said))
 /// RFC 9112, Sections 6.3 and 8: the client must be able to tell that the body is not whole.
 #[test]
 fn what_an_origin_tears_is_not_whole_for_the_client() {
-    let (_origin, port) = python(TORN);
+    let (_origin, port) = served(TORN);
     let gateway = Gateway::start(directory(), &site(port, "max_failures = 1000\n"));
     let ask = |version: &str, path: &str| {
         let mut command = Command::new("python3");
@@ -251,7 +253,7 @@ fn what_an_origin_tears_is_not_whole_for_the_client() {
 /// The first of two servers breaks off in the middle of answers: no request goes there any more.
 #[test]
 fn a_server_that_breaks_off_in_the_middle_of_answers_is_left_out() {
-    let (_bad, bad) = python(CRUDE);
+    let (_bad, bad) = served(CRUDE);
     let (_good, good) = python(ECHO);
     let servers = format!(
         "[origin.app]\nservers = [\"http://127.0.0.1:{bad}\", \"http://127.0.0.1:{good}\"]\n\

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use behind::{Site, before, certificate, content, folder, nginx, python};
-use quicket_testing::{Process, free_port, until};
+use behind::{Site, before, certificate, content, folder, python};
+use quicket_testing::{Process, free_port, nginx, until};
 use tempfile::TempDir;
 
 /// nginx with TLS, HTTP/2 and HTTP/1.1, which tells by which version it was asked, by which name, and who
@@ -29,7 +29,7 @@ fn secure_nginx(dir: &Path, versions: &str) -> (Process, u16) {
             location /read {{ proxy_pass http://127.0.0.1:{port}/; }}
         }}"
     );
-    (nginx(dir, &server, port), port)
+    (nginx::serve(dir, port, &server), port)
 }
 
 #[test]

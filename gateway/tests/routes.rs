@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use common::{ECHO, Gateway, directory, header, python};
-use quicket_testing::{Process, free_port};
+use quicket_testing::{Process, free_port, nginx};
 
 fn start(file: &str) -> (Gateway, Process) {
     let (python, port) = python(ECHO);
@@ -79,7 +79,7 @@ fn no_spelling_of_a_path_leads_past_its_route() {
         "server {{ listen 127.0.0.1:{port}; location / {{ return 200 other; }} \
          location /n/@sub {{ return 200 secret; }} }}"
     );
-    let _nginx = common::nginx(gateway.dir.path(), port, &server);
+    let _nginx = nginx::serve(gateway.dir.path(), port, &server);
     let get = |path: &str| {
         let output = gateway.curl(&["--path-as-is", "-w", "%{http_code}", &gateway.url(path)]);
         String::from_utf8(output.stdout).unwrap()

@@ -26,6 +26,7 @@
 extern crate std;
 
 mod checksum;
+mod counters;
 mod ecn;
 mod encapsulation_limit;
 mod error;

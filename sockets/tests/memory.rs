@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{ALPN, configs_with};
 use quicket::{ClientConfig, ClientTls, Connection, Endpoint, Listener, TransportConfig};
-use quicket_testing::allocator::{Counting, bytes_in_use};
+use quicket_testing::allocator::{Counting, bytes_in_use, settled};
 
 /// The most that an idle connection of a server may take, in bytes of this process' allocator.
 /// AWS-LC allocates by itself, but only keys, and an idle connection has none.
@@ -73,21 +73,6 @@ fn play_client(server: &str) {
         .map(|_| endpoint.connect(address, "localhost", &config).unwrap())
         .collect();
     drop(connections);
-}
-
-/// Waits until the heap has not changed for a while; returns its size.
-fn settled() -> i64 {
-    let start = Instant::now();
-    let mut last = (0, Instant::now());
-    while last.1.elapsed() < Duration::from_secs(2) {
-        assert!(start.elapsed() < PATIENCE, "the heap never comes to rest");
-        std::thread::sleep(Duration::from_millis(20));
-        let now = bytes_in_use();
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-    }
-    last.0
 }
 
 #[test]

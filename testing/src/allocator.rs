@@ -2,6 +2,12 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::until;
+
+/// How long nothing may change.
+const REST: Duration = Duration::from_secs(2);
 
 static IN_USE: AtomicI64 = AtomicI64::new(0);
 
@@ -13,6 +19,24 @@ pub struct Counting;
 /// Bytes that [`Counting`] has given out and not got back, all threads together.
 pub fn bytes_in_use() -> i64 {
     IN_USE.load(Ordering::Relaxed)
+}
+
+/// Waits until [`bytes_in_use`] has not changed for a while, and returns it.
+///
+/// # Panics
+///
+/// If it never comes to rest.
+#[track_caller]
+pub fn settled() -> i64 {
+    let mut last = (0, Instant::now());
+    until("the heap comes to rest", || {
+        let now = bytes_in_use();
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+        last.1.elapsed() >= REST
+    });
+    last.0
 }
 
 // SAFETY: every call is passed on to the system's allocator unchanged.

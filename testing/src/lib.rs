@@ -1,6 +1,7 @@
 //! What tests of several crates share. No library depends on this one.
 
 pub mod allocator;
+pub mod nginx;
 mod port;
 mod process;
 mod rng;

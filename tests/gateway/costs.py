@@ -3,7 +3,6 @@
 captured, and while one request in a hundred has spans. One process has all of it, in turns with nothing of it, under one load over
 HTTP/3; the gateway answers by itself, so that a request costs as little as it can."""
 
-import argparse
 import contextlib
 import http.server
 import pathlib
@@ -16,8 +15,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from crowd import Crowd, end_as_a_failure, fail, say, until  # noqa: E402
+from crowd import Crowd, absolute, end_as_a_failure, fail, options, say, until  # noqa: E402
 
 # Which part may be missing of the requests in a second of the gateway's processor.
 MOST = 0.02
@@ -123,9 +121,8 @@ def rate(crowd, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    parser.add_argument("--load", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="gateway/examples/load.rs, built")
+    parser = options(__doc__)
+    parser.add_argument("--load", type=absolute, required=True, help="gateway/examples/load.rs, built")
     parser.add_argument("--connections", type=int, default=1000, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="of all looks (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=4, help="of each measurement (default: %(default)s)")

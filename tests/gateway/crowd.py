@@ -2,7 +2,6 @@
 """A gateway with thousands of connections that live, and its page: how long the page, the counters and the JSON take to come, and what
 a browser shows, with a picture at two widths, light and dark. The connections are of HTTP/3, and ask in turns."""
 
-import argparse
 import base64
 import contextlib
 import os
@@ -15,12 +14,12 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "browser")]
-import devtools  # noqa: E402
-from gateway_site import LONG, ask, end_as_a_failure, fail, free_port, say, until  # noqa: E402
+from environment import ROOT  # noqa: E402
+from gateway_site import LONG, absolute, ask, certificate, end_as_a_failure, fail, free_port, options, say, until  # noqa: E402
 from local_socket import Relay  # noqa: E402
+
+sys.path.insert(0, str(ROOT / "tests" / "browser"))
+import devtools  # noqa: E402
 
 # How often each is read.
 READ = 30
@@ -61,9 +60,7 @@ class Crowd:
         stack.callback(self.end)
         self.quicket, self.folder, self.port = quicket, folder, free_port()
         self.environment = os.environ | {name: str(folder) for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR")}
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-keyout",
-                        folder / "key.pem", "-out", folder / "certificate.pem", "-subj", "/CN=localhost", "-addext",
-                        "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"], check=True, capture_output=True)
+        certificate(folder)
         self.file = folder / "site.toml"
         self.write("")
         self.log = folder / "gateway.log"
@@ -152,9 +149,8 @@ def look(crowd, connections, folder, shots, watched):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    parser.add_argument("--load", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="gateway/examples/load.rs, built")
+    parser = options(__doc__)
+    parser.add_argument("--load", type=absolute, required=True, help="gateway/examples/load.rs, built")
     parser.add_argument("--connections", type=int, default=10_000, help="(default: %(default)s)")
     parser.add_argument("--rate", type=int, default=500, help="requests in a second (default: %(default)s)")
     parser.add_argument("--watched", type=float, default=WATCHED, help="how long the page is open, in seconds (default: %(default)s)")

@@ -16,8 +16,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts")]
+from environment import ROOT  # noqa: E402
 from gateway_site import LONG, end_as_a_failure, fail, say, until  # noqa: E402
 from namespaces import Namespace, inside, ip  # noqa: E402
 

@@ -3,7 +3,6 @@
 in one over TCP, and in one that is 1 ms away. The last stands behind a relay that holds every byte back for half of that, both ways.
 One client at a time, one handshake of each kind in turns: what is shown is the latency, and not how many there could be."""
 
-import argparse
 import collections
 import contextlib
 import itertools
@@ -19,9 +18,9 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import environment  # noqa: E402, F401 (finds scripts/)
 from authority import Authority  # noqa: E402
-from gateway_site import LONG, end_as_a_failure, free_port, say, until  # noqa: E402
+from gateway_site import LONG, end_as_a_failure, free_port, options, say, until  # noqa: E402
 
 # How far away the far key process is, there and back, in seconds.
 AWAY = 0.001
@@ -181,8 +180,7 @@ class Bench:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
+    parser = options(__doc__)
     parser.add_argument("--count", type=int, default=1000, help="handshakes of each kind, at least 2 (default: %(default)s)")
     arguments = parser.parse_args()
     end_as_a_failure()

@@ -3,7 +3,6 @@
 while an older one lives, what that one had; of a gateway that is alone, what it had. Who comes then is served as soon as another gateway
 is started, over HTTP/3, HTTP/2, HTTP/1.1 and a private protocol."""
 
-import argparse
 import contextlib
 import os
 import pathlib
@@ -14,8 +13,8 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from gateway_site import LONG, VERSIONS, Load, Site, end_as_a_failure, fail, say, until  # noqa: E402
+import environment  # noqa: E402, F401 (finds scripts/)
+from gateway_site import LONG, VERSIONS, Load, Site, end_as_a_failure, fail, options, say, until  # noqa: E402
 
 # How long it may take until a gateway that is started serves, on a machine that is busy, in seconds.
 SERVES = 10
@@ -143,9 +142,7 @@ def the_only(site, of_it):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     end_as_a_failure()
     conversations = []
 

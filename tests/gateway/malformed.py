@@ -2,9 +2,7 @@
 """Clients that break the rules of HTTP/3, on aioquic's QUIC, against `quicket gateway`: each ends as RFC 9114 and RFC 9204 demand
 (malformed_client.py), no request of theirs reaches a server behind the gateway, and the gateway counts them."""
 
-import argparse
 import json
-import os
 import pathlib
 import re
 import socket
@@ -13,11 +11,9 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(ROOT / "scripts")]
-from environment import python  # noqa: E402
-from gateway_site import ask, end_as_a_failure, fail, free_port, say, until  # noqa: E402
+from environment import HERE, python  # noqa: E402
+from gateway_site import ask, certificate, end_as_a_failure, fail, free_port, options, say, until  # noqa: E402
+from served import gateway  # noqa: E402
 
 FILE = """listen = ["127.0.0.1:{port}"]
 [[certificate]]
@@ -38,12 +34,6 @@ listen = "unix:{folder}/metrics.sock"
 """
 
 
-def certificate(folder):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-keyout",
-                    folder / "key.pem", "-out", folder / "certificate.pem", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
-                   check=True, capture_output=True)
-
-
 def refused(folder):
     """What the gateway has counted, by reason."""
     family = json.loads(ask(folder / "metrics.sock", "/metrics.json")[1]).get("quicket_gateway_refused_total", [])
@@ -51,35 +41,23 @@ def refused(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     end_as_a_failure()
     with tempfile.TemporaryDirectory(prefix="quicket-malformed-") as folder, socket.create_server(("127.0.0.1", 0)) as origin:
         folder = pathlib.Path(folder)
         certificate(folder)
         port = free_port()
-        text = FILE.format(port=port, origin=origin.getsockname()[1], folder=folder)
-        (folder / "site.toml").write_text(text)
-        environment = os.environ | {name: str(folder) for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR")}
-        log = folder / "gateway.log"
-        with log.open("wb") as output:
-            gateway = subprocess.Popen([arguments.quicket, "gateway", folder / "site.toml"], stdout=output, stderr=output, cwd=folder, env=environment)
-        try:
-            until("the gateway listens", lambda: gateway.poll() is not None or "Gateway on" in log.read_text())
+        with gateway(arguments.quicket, folder, FILE.format(port=port, origin=origin.getsockname()[1], folder=folder)) as server:
             client = [python(), HERE / "malformed_client.py", str(port)]
             done = subprocess.run(client, capture_output=True, text=True, timeout=300)
             outcome = re.match(r"(\d+) cases, 0 failed, (\d+) break no rule", done.stdout)
             cases, good = map(int, outcome.groups()) if outcome else (0, 0)
             # A stream may be reset a moment before that is counted.
-            if done.returncode == 0 and gateway.poll() is None:
+            if done.returncode == 0 and not server.has_ended():
                 until(f"all {cases - good} are counted", lambda: sum(refused(folder).values()) >= cases - good)
-            told = refused(folder) if gateway.poll() is None else {}
-        finally:
-            gateway.terminate()
-            gateway.wait()
+            told = {} if server.has_ended() else refused(folder)
         if done.returncode:
-            fail(f"not all came out as they should:\n{done.stdout}{done.stderr}\n{log.read_text()}")
+            fail(f"not all came out as they should:\n{done.stdout}{done.stderr}\n{server.said()}")
         say(done.stdout.strip())
         origin.settimeout(0)
         try:

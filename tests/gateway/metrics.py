@@ -2,7 +2,6 @@
 """What gateways, the switch, tunnels, a balancer and a key process tell Prometheus, after traffic, as others read it: the parsers of
 Prometheus' own client library for Python, and the rules of promtool. Needs root: hosts are network namespaces."""
 
-import argparse
 import collections
 import contextlib
 import importlib.util
@@ -14,12 +13,9 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+from environment import ROOT, go_on_with_packages  # noqa: E402
 import gateway_site  # noqa: E402
-from environment import python  # noqa: E402
-from gateway_site import VERSIONS, ask, end_as_a_failure, fail, say  # noqa: E402
+from gateway_site import VERSIONS, ask, end_as_a_failure, fail, options, say  # noqa: E402
 
 # How Prometheus asks, and what it knows the answer by.
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -169,13 +165,6 @@ def whole_site(judge, demo, quicket, folder):
             judge.look(what, done.stdout)
 
 
-def go_on_with_packages():
-    """By the Python that has the parser of metrics."""
-    with_packages = str(python())
-    if pathlib.Path(sys.prefix) != pathlib.Path(with_packages).parents[1]:
-        os.execv(with_packages, [with_packages, __file__, *sys.argv[1:]])
-
-
 def one_gateway(judge, quicket):
     with tempfile.TemporaryDirectory(prefix="quicket-metrics-") as folder, contextlib.ExitStack() as stack:
         folder = pathlib.Path(folder)
@@ -187,9 +176,7 @@ def one_gateway(judge, quicket):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     if os.geteuid() != 0:
         fail("network namespaces take root")
     end_as_a_failure()

@@ -3,7 +3,6 @@
 process is killed and started anew, and a new program takes over from it. Two clients do so: ours, and aioquic. The files must be
 whole, and nobody may have connected twice. Needs root: each host is a network namespace."""
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -15,10 +14,8 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "scripts")]
-from environment import python  # noqa: E402
-from gateway_site import FILES, LONG, Site, ask, end_as_a_failure, fail, say, until  # noqa: E402
+from environment import HERE, python  # noqa: E402
+from gateway_site import FILES, LONG, Site, ask, end_as_a_failure, fail, options, say, until  # noqa: E402
 from namespaces import Namespace, inside, ip  # noqa: E402
 
 # The client's networks: its address in each, the gateway's, and which one it likes better.
@@ -221,9 +218,7 @@ def play(quicket):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     if os.geteuid() != 0:
         fail("network namespaces take root")
     end_as_a_failure()

@@ -3,24 +3,19 @@
 request it gets just what was meant, or nothing; the client hears of that by a status that is counted, by a reset, or by the end of its
 connection; and whoever asks next is answered for what was asked."""
 
-import argparse
 import collections
 import http.client
-import os
 import pathlib
 import ssl
-import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(ROOT / "scripts")]
-from environment import python  # noqa: E402
-from gateway_site import LONG, end_as_a_failure, fail, free_port, say, until  # noqa: E402
-from malformed import certificate, refused  # noqa: E402
+from environment import go_on_with_packages  # noqa: E402
+from gateway_site import LONG, certificate, end_as_a_failure, fail, free_port, options, say, until  # noqa: E402
+from malformed import refused  # noqa: E402
 from recording_origin import Origin  # noqa: E402
+from served import gateway  # noqa: E402
 from smuggling_cases import MEANT, NOTHING, cases  # noqa: E402
 
 FILE = """listen = ["127.0.0.1:{port}"]
@@ -100,24 +95,15 @@ def differences(case, request):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
-    program = python()
-    if pathlib.Path(sys.prefix).resolve() != program.parents[1].resolve():
-        os.execv(program, [str(program), *sys.argv])
+    arguments = options(__doc__).parse_args()
+    go_on_with_packages()
     from smuggling_client import Three, Two
     end_as_a_failure()
     with tempfile.TemporaryDirectory(prefix="quicket-smuggling-") as folder:
         folder, origin, port = pathlib.Path(folder), Origin(), free_port()
         certificate(folder)
-        (folder / "site.toml").write_text(FILE.format(port=port, origin=origin.port, folder=folder))
-        environment = os.environ | {name: str(folder) for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR")}
-        log, trusted = folder / "gateway.log", str(folder / "certificate.pem")
-        with log.open("wb") as output:
-            gateway = subprocess.Popen([arguments.quicket, "gateway", folder / "site.toml"], stdout=output, stderr=output, cwd=folder, env=environment)
-        try:
-            until("the gateway listens", lambda: gateway.poll() is not None or "Gateway on" in log.read_text())
+        text, trusted = FILE.format(port=port, origin=origin.port, folder=folder), str(folder / "certificate.pem")
+        with gateway(arguments.quicket, folder, text) as server:
             check = Check(origin, folder, Next(port, trusted))
             everything = list(cases())
             for version, client in ("HTTP/2", Two(port, trusted)), ("HTTP/3", Three(port, trusted)):
@@ -127,13 +113,10 @@ def main():
                 outcomes = ", ".join(f"{count} {outcome}" for outcome, count in check.counts.most_common())
                 say(f"{version}: {len(everything)} requests: {outcomes}")
                 check.counts.clear()
-            if gateway.poll() is not None:
-                fail(f"the gateway has ended: {log.read_text()}")
+            if server.has_ended():
+                fail(f"the gateway has ended: {server.said()}")
             if check.failed:
                 fail("\n".join(check.failed))
-        finally:
-            gateway.kill()
-            gateway.wait()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from gateway_site import FILES, LONG, Load, Service, Site, fail, free_port, say, until  # noqa: E402
+import environment  # noqa: E402, F401 (finds scripts/)
+from gateway_site import FILES, LONG, Load, Service, Site, fail, free_port, options, say, until  # noqa: E402
 
 # Connections that stay, and how often each asks, in seconds.
 HELD, EVERY = 100, 2
@@ -267,8 +267,7 @@ class Soak:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
+    parser = options(__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=1800, help="how long (default: %(default)s)")
     parser.add_argument("--upgrades", type=int, default=5, help="how many generations follow the first one (default: %(default)s)")
     parser.add_argument("--pause", type=float, default=0.1, help="between two rounds of a client, in seconds (default: %(default)s)")

@@ -3,7 +3,6 @@
 they speak behind, with large bodies both ways, trailers, conversations, early hints and requests that are given up; and the streams and
 datagrams of a private protocol."""
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -16,11 +15,8 @@ import tempfile
 import threading
 
 sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(ROOT / "scripts")]
-from environment import python  # noqa: E402
-from gateway_site import LONG, Site, end_as_a_failure, fail, say  # noqa: E402
+from environment import HERE, go_on_with_packages  # noqa: E402
+from gateway_site import LONG, Site, end_as_a_failure, fail, options, say  # noqa: E402
 
 # What of the gateway's file leads to a server over each version.
 SCHEMES = {"http1": "http", "http2": "h2c", "http3": "h3"}
@@ -97,9 +93,7 @@ def by_niquests(site):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     end_as_a_failure()
     with tempfile.TemporaryDirectory(prefix="quicket-strangers-") as folder, contextlib.ExitStack() as ends:
         peer = pathlib.Path(folder) / "peer"
@@ -116,7 +110,5 @@ def main():
 
 
 if __name__ == "__main__":
-    again = python()
-    if pathlib.Path(sys.prefix).resolve() != again.parents[1].resolve():
-        os.execv(again, [str(again), *sys.argv])
+    go_on_with_packages()
     main()

@@ -2,7 +2,6 @@
 """Clients that ask for something large and never read it, over HTTP/3, HTTP/2 and HTTP/1.1 in turn: the gateway's memory stays within
 what its file says, who reads is served all the while, and the memory comes back when they have gone."""
 
-import argparse
 import contextlib
 import pathlib
 import resource
@@ -15,8 +14,8 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from gateway_site import LONG, Site, end_as_a_failure, fail, say, until  # noqa: E402
+import environment  # noqa: E402, F401 (finds scripts/)
+from gateway_site import LONG, Site, absolute, end_as_a_failure, fail, options, say, until  # noqa: E402
 
 # What the file allows for the data of streams, in MiB: an answer that nobody reads takes about 30 KiB of it.
 BUDGET = 512
@@ -129,9 +128,8 @@ def look(site, version, clients, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    parser.add_argument("--load", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="gateway/examples/load.rs, built")
+    parser = options(__doc__)
+    parser.add_argument("--load", type=absolute, required=True, help="gateway/examples/load.rs, built")
     parser.add_argument("--clients", type=int, default=10_000, help="(default: %(default)s)")
     arguments = parser.parse_args()
     end_as_a_failure()

@@ -2,23 +2,17 @@
 """RFC 6455 through `quicket gateway`, from each version of HTTP, before a server by Python's websockets: pings and fragments as they are
 sent, close codes in both directions, a megabyte, what breaks the rules, and sides that vanish."""
 
-import argparse
 import asyncio
-import os
 import pathlib
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(ROOT / "scripts")]
-from environment import python  # noqa: E402
-from gateway_site import end_as_a_failure, fail, free_port, say, until  # noqa: E402
-from malformed import certificate  # noqa: E402
+from environment import go_on_with_packages  # noqa: E402
+from gateway_site import certificate, end_as_a_failure, fail, free_port, options, say  # noqa: E402
+from served import gateway  # noqa: E402
 
 FILE = """listen = ["127.0.0.1:{port}"]
 [[certificate]]
@@ -257,28 +251,15 @@ async def run(port, trusted, server):
 
 
 async def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     end_as_a_failure()
     with tempfile.TemporaryDirectory(prefix="quicket-websocket-") as folder:
         folder, server, port = pathlib.Path(folder), Server(), free_port()
         certificate(folder)
-        (folder / "site.toml").write_text(FILE.format(port=port, origin=await server.start()))
-        environment = os.environ | {name: str(folder) for name in ("XDG_DATA_HOME", "XDG_RUNTIME_DIR")}
-        log = folder / "gateway.log"
-        with log.open("wb") as output:
-            gateway = subprocess.Popen([arguments.quicket, "gateway", folder / "site.toml"], stdout=output, stderr=output, cwd=folder, env=environment)
-        try:
-            until("the gateway listens", lambda: gateway.poll() is not None or "Gateway on" in log.read_text())
+        with gateway(arguments.quicket, folder, FILE.format(port=port, origin=await server.start())):
             await run(port, str(folder / "certificate.pem"), server)
-        finally:
-            gateway.kill()
-            gateway.wait()
 
 
 if __name__ == "__main__":
-    again = python()
-    if pathlib.Path(sys.prefix).resolve() != again.parents[1].resolve():
-        os.execv(again, [str(again), *sys.argv])
+    go_on_with_packages()
     asyncio.run(main())

@@ -2,10 +2,8 @@
 """WebSockets from each version of HTTP while the next generation of the gateway takes over: they go on with the one that has them, new ones
 come to the next, the old one ends with the last of them, and `handover_ms` ends those that stay."""
 
-import argparse
 import asyncio
 import contextlib
-import os
 import pathlib
 import sys
 import tempfile
@@ -13,11 +11,8 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(ROOT / "scripts")]
-from environment import python  # noqa: E402
-from gateway_site import LONG, Site, end_as_a_failure, fail, say, until  # noqa: E402
+from environment import go_on_with_packages  # noqa: E402
+from gateway_site import LONG, Site, end_as_a_failure, fail, options, say, until  # noqa: E402
 
 # Milliseconds. The first is more than the test takes.
 PATIENT, SHORT, DRAIN = 600_000, 1500, 300
@@ -167,9 +162,7 @@ async def run(site):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True, help="the program")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     end_as_a_failure()
     with tempfile.TemporaryDirectory(prefix="quicket-websockets-") as folder:
         site = UpgradedSite(arguments.quicket, pathlib.Path(folder), Echo())
@@ -180,7 +173,5 @@ def main():
 
 
 if __name__ == "__main__":
-    again = python()
-    if pathlib.Path(sys.prefix).resolve() != again.parents[1].resolve():
-        os.execv(again, [str(again), *sys.argv])
+    go_on_with_packages()
     main()

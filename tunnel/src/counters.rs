@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quicket_gue::counters;
+
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drop {
@@ -37,34 +39,9 @@ pub(crate) enum Drop {
     Refused,
 }
 
-macro_rules! counters {
-    ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
-        /// Counters of a tunnel. They only grow.
-        #[derive(Debug, Default)]
-        pub struct Counters {
-            $($(#[doc = $doc])* pub $name: AtomicU64,)*
-        }
-
-        impl Counters {
-            /// Names and values, in the order of the declaration.
-            #[must_use]
-            pub fn values(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
-            }
-
-            /// What the counter of this name counts; `None` if there is none.
-            #[must_use]
-            pub fn help(name: &str) -> Option<&'static str> {
-                match name {
-                    $(stringify!($name) => Some(concat!($($doc),*)),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
 counters! {
+    /// Counters of a tunnel. They only grow.
+    Counters:
     /// Packets received and handed to the device.
     rx_packets,
     /// Bytes of packets received, without encapsulation.

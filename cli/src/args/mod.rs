@@ -9,6 +9,8 @@ mod analyze;
 #[cfg(target_os = "linux")]
 mod balance;
 #[cfg(target_os = "linux")]
+mod becomes;
+#[cfg(target_os = "linux")]
 mod capture;
 #[cfg(target_os = "linux")]
 mod connect;
@@ -41,6 +43,8 @@ pub(crate) use self::analyze::Analyze;
 pub(crate) use self::http::{Http, is_secret};
 #[cfg(target_os = "linux")]
 pub(crate) use balance::{Balance, BalanceCommand, Status};
+#[cfg(target_os = "linux")]
+pub(crate) use becomes::Becomes;
 #[cfg(target_os = "linux")]
 pub(crate) use capture::Capture;
 #[cfg(target_os = "linux")]

@@ -1,9 +1,10 @@
 //! Flags of `quicket run`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+
+use super::Becomes;
 
 /// Starts a program that speaks QUIC through the system's socket calls: its
 /// `socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC)` (or AF_INET6, or SOCK_STREAM) works as with the
@@ -59,14 +60,8 @@ pub(crate) struct Run {
     #[arg(long, hide = true, requires = "lend_to")]
     pub(crate) lend_apart: bool,
 
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) program: Becomes,
 }
 
 #[cfg(target_os = "linux")]

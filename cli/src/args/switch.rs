@@ -1,6 +1,5 @@
 //! Flags of `quicket switch`.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::Becomes;
 use crate::secrets::Source;
 
 /// Lets programs share a UDP address: each serves protocols (ALPN) and server names of its own.
@@ -245,14 +245,8 @@ pub(crate) struct SwitchOpen {
     pub(crate) user: Option<u32>,
     #[command(flatten)]
     pub(crate) name: PacketsName,
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) program: Becomes,
 }
 
 /// A tuple that is to be reserved.

@@ -8,7 +8,6 @@ mod program;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,23 +30,21 @@ pub(crate) fn run(args: &Run) -> Result<(), Failure> {
             false => lend::step_aside(args),
         };
     }
-    let Some((name, arguments)) = args.program.split_first() else {
-        return Err(Failure::new(Kind::Usage, "which program?"));
-    };
+    let name = args.program.name()?;
     let library = library(args.library.as_deref())?;
     program::check(&program::find(name)?)?;
     let preload = with(&library, env::var_os(VARIABLE).as_deref())?;
-    let mut command = Command::new(name);
-    command.args(arguments).env(VARIABLE, preload);
-    #[cfg(target_os = "linux")]
-    {
-        share(&mut command, args.switch.as_deref());
-        if let Some(switch) = &args.tcp_by {
-            command.env(quicket_tcp_protocol::VARIABLE, lend::start(switch)?);
+    args.program.exec(|command| {
+        command.env(VARIABLE, preload);
+        #[cfg(target_os = "linux")]
+        {
+            share(command, args.switch.as_deref());
+            if let Some(switch) = &args.tcp_by {
+                command.env(quicket_tcp_protocol::VARIABLE, lend::start(switch)?);
+            }
         }
-    }
-    let error = command.exec();
-    Err(Failure::environment(format!("cannot start {}", Path::new(name).display()), error))
+        Ok(())
+    })
 }
 
 /// Has the program share the addresses that it listens on, from the beginning if it is `called` something.

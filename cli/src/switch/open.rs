@@ -4,9 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use quicket_packets::client::{Opening, VARIABLE};
 use quicket_switch::rendezvous;
@@ -16,7 +14,7 @@ use rustix::process::Uid;
 
 use super::packets::unanswered;
 use crate::args::{SwitchOpen, WantedTuple};
-use crate::exit::{Failure, Kind};
+use crate::exit::Failure;
 use crate::out::tell;
 
 /// The number of the descriptor that the program gets: the first one behind standard input, output and error, as service managers do,
@@ -36,12 +34,10 @@ pub(super) fn run(args: &SwitchOpen) -> Result<(), Failure> {
     }
     let cannot = |error: io::Error| Failure::environment("cannot hand the connection on", error);
     place(opening.confine().map_err(cannot)?).map_err(cannot)?;
-    let Some((name, arguments)) = args.program.split_first() else {
-        return Err(Failure::new(Kind::Usage, "which program?"));
-    };
-    let mut command = Command::new(name);
-    let error = command.args(arguments).env(VARIABLE, NUMBER.to_string()).exec();
-    Err(Failure::environment(format!("cannot start {}", Path::new(name).display()), error))
+    args.program.exec(|command| {
+        command.env(VARIABLE, NUMBER.to_string());
+        Ok(())
+    })
 }
 
 /// Connects, as another user if there is to be one: a thread may be one of its own.

@@ -7,10 +7,11 @@ pub(crate) mod switch;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use quicket::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -32,6 +33,16 @@ pub(crate) struct Server {
     pub(crate) dir: TempDir,
     pub(crate) address: String,
     pub(crate) pin: String,
+}
+
+/// The answer to a question, on a stream of its own.
+pub(crate) fn ask(connection: &Connection, question: &str) -> io::Result<String> {
+    let mut stream = connection.open_bi().map_err(io::Error::other)?;
+    stream.write_all(question.as_bytes())?;
+    stream.finish().map_err(io::Error::other)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Something that no two megabytes of are alike.

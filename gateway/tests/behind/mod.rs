@@ -3,15 +3,15 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use quicket::{EndpointConfig, Identity, Workers};
 use quicket_gateway::{Bound, Gateway, config};
-use quicket_testing::{Process, until};
+use quicket_testing::until;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -48,30 +48,6 @@ pub(crate) fn folder() -> TempDir {
 /// A file of a gateway before this origin alone.
 pub(crate) fn before(origin: &str) -> String {
     format!("[origin.app]\n{origin}\n[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n")
-}
-
-/// Starts nginx with these servers.
-pub(crate) fn nginx(dir: &Path, servers: &str, port: u16) -> Process {
-    let configuration = format!(
-        "daemon off; master_process off; pid nginx.pid; worker_processes 1;
-        events {{ }}
-        http {{
-            access_log off; client_max_body_size 20m;
-            client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-            {servers}
-        }}"
-    );
-    fs::write(dir.join("nginx.conf"), configuration).unwrap();
-    let log = fs::File::create(dir.join("nginx.log")).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(dir).args(["-c", "nginx.conf", "-e", "stderr"]);
-    let child = command.current_dir(dir).stderr(log).stdout(Stdio::null()).spawn();
-    let process = Process(
-        child.unwrap_or_else(|error| panic!("nginx: {error}; apt-get install nginx-light")),
-    );
-    until("nginx", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-    process
 }
 
 /// Python with the packages of `requirements.txt`, in an environment of its own.

@@ -2,14 +2,14 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use quicket::EndpointConfig;
 use quicket_gateway::{Bound, config};
-use quicket_testing::{Process, until};
+use quicket_testing::Process;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -88,30 +88,6 @@ server = Server(('127.0.0.1', 0), Handler)
 print(server.server_address[1], flush=True)
 server.serve_forever()
 ";
-
-/// nginx with these lines within its `http` block, once it listens on `port`.
-pub(crate) fn nginx(dir: &Path, port: u16, lines: &str) -> Process {
-    let configuration = format!(
-        "daemon off; master_process off; pid nginx.pid; worker_processes 1;
-        events {{ }}
-        http {{
-            access_log off; client_max_body_size 20m;
-            client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-            {lines}
-        }}"
-    );
-    fs::write(dir.join("nginx.conf"), configuration).unwrap();
-    let log = fs::File::create(dir.join("nginx.log")).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(dir).args(["-c", "nginx.conf", "-e", "stderr"]);
-    let child = command.current_dir(dir).stderr(log).stdout(Stdio::null()).spawn();
-    let nginx = Process(
-        child.unwrap_or_else(|error| panic!("nginx: {error}; apt-get install nginx-light")),
-    );
-    until("nginx", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-    nginx
-}
 
 /// A gateway in this process.
 pub(crate) struct Gateway {

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use quicket_testing::{Process, free_port};
+use quicket_testing::{Process, free_port, nginx};
 
-use super::behind::{PATIENCE, Site, certificate, content, folder, nginx};
+use super::behind::{PATIENCE, Site, certificate, content, folder};
 
 const OWN: &str =
     "[[site]]\nnames = [\"localhost\"]\n[[site.route]]\nrespond = { body = \"the gateway\" }\n";
@@ -24,7 +24,7 @@ fn site(listen: &str, more: &str, rest: &str) -> (Site, Process) {
             location = /who {{ return 200 \"$proxy_protocol_addr $ssl_server_name $server_protocol\"; }}
         }}"
     );
-    let process = nginx(dir.path(), &server, port);
+    let process = nginx::serve(dir.path(), port, &server);
     let table =
         format!("[[pass]]\nnames = [\"one.example\"]\ntls = \"tcp://127.0.0.1:{port}\"\n{more}\n");
     (Site::start(dir, &(table + rest)), process)

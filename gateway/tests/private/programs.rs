@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::common::{Gateway, directory};
 use super::support::{Client, ECHO, echoes, gateway, server};
-use quicket_testing::{Process, free_port, until};
+use quicket_testing::{Process, free_port, nginx, until};
 
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -149,10 +149,7 @@ fn nginx_reads_the_proxy_header() {
         }}"
     );
     fs::write(dir.path().join("nginx.conf"), configuration).unwrap();
-    let log = fs::File::create(dir.path().join("nginx.log")).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(dir.path()).args(["-c", "nginx.conf", "-e", "stderr"]).stderr(log);
-    let _nginx = Process(command.spawn().expect("apt-get install libnginx-mod-stream"));
+    let _nginx = nginx::start(dir.path());
     until("nginx", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let lines = format!("streams = \"tcp://127.0.0.1:{port}\"\nproxy_protocol = true\n");
     let gateway = gateway(&lines);

@@ -82,7 +82,7 @@ impl Workshop {
             return Ok(running.to_owned());
         }
         let _lock = self.lock("program")?;
-        self.build_in_workspace("quicket-cli", "quicket")
+        self.build_in_workspace("quicket")
     }
 
     /// Builds Caddy, a web server in Go, with the modules that files over HTTP/3 need.
@@ -209,18 +209,21 @@ impl Workshop {
     }
 
     fn build_quicket(&self) -> Result<Program, PeerError> {
-        let executable = self.build_in_workspace("quicket-peer", "quicket-peer")?;
+        let executable = self.build_in_workspace("quicket-peer")?;
         Ok(Program { executable, arguments: Vec::new() })
     }
 
-    /// Builds a program of this workspace.
-    fn build_in_workspace(&self, package: &str, program: &str) -> Result<PathBuf, PeerError> {
+    /// Builds a program of this workspace, and the other one that the lab needs: what both stand on is then compiled once. Alone, each would ask
+    /// for other features of it, and for another kind of link-time optimization.
+    fn build_in_workspace(&self, program: &str) -> Result<PathBuf, PeerError> {
         // Where the rest of the workspace is built too.
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
         // The Cargo that runs this program, if one does, is the one that it was built with.
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        command.args(["build", "--release", "--locked", "--quiet", "--package", package]);
+        command.args(["build", "--release", "--locked", "--quiet"]);
+        command.args(["--package", "quicket-cli", "--bin", "quicket"]);
+        command.args(["--package", "quicket-peer", "--bin", "quicket-peer"]);
         command.current_dir(&self.sources).arg("--target-dir").arg(&target);
         run(&mut command, "install Rust with Cargo")?;
         Ok(target.join("release").join(program))

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use libc::{size_t, ssize_t};
 use quicket_packets::client::{Port, Registrar, inherited};
-use quicket_packets::{Layout, Queue, REASONS};
+use quicket_packets::{Layout, Queue, REASONS, Tuple};
 
 use crate::address::{put, storage, tuple_of};
 use crate::error;
@@ -238,13 +238,8 @@ pub unsafe extern "C" fn quicket_port_remove(
     address: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> c_int {
-    answer(-1, || {
-        // SAFETY: as the caller says.
-        let mut port = unsafe { registrar_of(port) }?;
-        // SAFETY: as the caller says.
-        port.remove(unsafe { tuple_of(protocol, address, len) }?)?;
-        Ok(0)
-    })
+    // SAFETY: as the caller says.
+    unsafe { ask_for_tuple(port, protocol, address, len, Registrar::remove) }
 }
 
 /// Registers an address that was reserved.
@@ -260,11 +255,29 @@ pub unsafe extern "C" fn quicket_port_claim(
     address: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> c_int {
+    let claim = |port: &mut Registrar, tuple| port.claim(tuple).map(drop);
+    // SAFETY: as the caller says.
+    unsafe { ask_for_tuple(port, protocol, address, len, claim) }
+}
+
+/// Asks for something that a port can do with one address.
+///
+/// # Safety
+///
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet. The address is null, or has
+/// `len` octets.
+unsafe fn ask_for_tuple(
+    port: *mut quicket_port,
+    protocol: c_int,
+    address: *const libc::sockaddr,
+    len: libc::socklen_t,
+    ask: impl FnOnce(&mut Registrar, Tuple) -> io::Result<()>,
+) -> c_int {
     answer(-1, || {
         // SAFETY: as the caller says.
         let mut port = unsafe { registrar_of(port) }?;
         // SAFETY: as the caller says.
-        port.claim(unsafe { tuple_of(protocol, address, len) }?)?;
+        ask(&mut port, unsafe { tuple_of(protocol, address, len) }?)?;
         Ok(0)
     })
 }
