@@ -190,13 +190,19 @@ impl Bucket {
         self
     }
 
+    /// How many frames may go at once after a pause.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        (self.burst / self.each) as u32
+    }
+
     /// Takes the time of up to `most` frames. Returns how many may go now.
     #[inline]
     pub fn take(&mut self, most: u32) -> u32 {
         self.take_at(self.begun.elapsed().as_nanos() as f64, most)
     }
 
-    /// Takes the time of `n` frames, if all of them may go now. Returns whether they may.
+    /// Takes the time of `n` frames, [`Bucket::most`] at most, if all of them may go now. Returns whether they may.
     #[inline]
     pub fn take_all(&mut self, n: u32) -> bool {
         self.take_all_at(self.begun.elapsed().as_nanos() as f64, n)
@@ -307,7 +313,7 @@ mod tests {
         assert_eq!((bucket.take_at(13_441.0, 30), bucket.take_at(13_441.0, 99)), (30, 70));
         assert_eq!(bucket.take_at(1e9, u32::MAX), 148, "ten microseconds");
         let mut bucket = Bucket::new(10.0, 1518).with_burst(1_000_000);
-        assert_eq!(bucket.take_at(1e9, u32::MAX), 812);
+        assert_eq!((bucket.most(), bucket.take_at(1e9, u32::MAX)), (812, 812));
         let mut bucket = Bucket::new(10.0, 64).with_burst(20_000);
         assert!(!bucket.take_all_at(13_439.0, 200) && bucket.take_all_at(13_441.0, 200));
         assert_eq!(bucket.take_at(13_442.0, u32::MAX), 0, "all of it was taken");

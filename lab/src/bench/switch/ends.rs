@@ -349,10 +349,14 @@ fn send(
         }
     }
     let mut bucket = Bucket::new(GBIT * OFFERED, assignment.len).with_burst(TURN);
+    let block = BLOCK.min(bucket.most() / 2);
     loop {
-        if bucket.take_all(BLOCK) {
-            for flow in flows.by_ref().take((BLOCK / BATCH) as usize) {
-                write(&mut ports[flow % count], &mut generators[flow], BATCH)?;
+        if bucket.take_all(block) {
+            let mut left = block;
+            while left > 0 {
+                let (flow, n) = (flows.next().unwrap_or_default(), left.min(BATCH));
+                write(&mut ports[flow % count], &mut generators[flow], n)?;
+                left -= n;
             }
         } else if assignment.is_beside {
             std::thread::yield_now();
