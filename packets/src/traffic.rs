@@ -210,7 +210,8 @@ impl Bucket {
 
     #[inline]
     fn take_all_at(&mut self, now: f64, n: u32) -> bool {
-        now - self.used >= f64::from(n) * self.each && self.take_at(now, n) == n
+        // A little more than that, so that no rounding stands between both.
+        now - self.used > (f64::from(n) + 0.001) * self.each && self.take_at(now, n) == n
     }
 
     /// Takes the time of as many of `waiting` frames as have left by now, all of which have come. A wire goes on with those

@@ -72,7 +72,7 @@ struct Bench {
     /// Tuples that were registered: the system chooses their ports.
     registered: Vec<Tuple>,
     events: Vec<rustix::event::epoll::Event>,
-    turns: u32,
+    pace: super::Pace,
 }
 
 impl Bench {
@@ -85,7 +85,7 @@ impl Bench {
         // Programs come without it, so that nothing is left of a process that fails.
         std::fs::remove_file(&path).expect("it was there");
         let (registered, events) = (Vec::new(), Vec::with_capacity(super::EVENTS));
-        Self { daemon, registered, events, turns: 0 }
+        Self { daemon, registered, events, pace: super::Pace::new() }
     }
 
     /// The message, unless it would change this machine or take much of its memory. The first ports stand for tuples that were
@@ -124,8 +124,8 @@ impl Bench {
 
     fn turn(&mut self) {
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Self { daemon, events, turns, .. } = self;
-        daemon.turn(events, turns, Some(&at_once)).expect("it goes on");
+        let Self { daemon, events, pace, .. } = self;
+        daemon.turn(events, pace, Some(&at_once)).expect("it goes on");
     }
 
     /// Sends a message, and hears its answer. Returns whether the program is still there.

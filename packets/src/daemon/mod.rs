@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use quicket_ring::Bell;
 use rustix::buffer::spare_capacity;
@@ -47,6 +48,8 @@ pub use user::{
 pub const MAX_CONNECTIONS: usize = 1024;
 /// Turns of forwarding after which programs are listened to, if frames come all the while.
 const TURNS_PER_LOOK: u32 = 16;
+/// After so much time they are listened to in a turn without frames, as others may have had this core meanwhile.
+const LOOK_TIME: Duration = Duration::from_micros(50);
 /// What is looked at then.
 const EVENTS: usize = 32;
 
@@ -62,6 +65,24 @@ const ERRORS: u64 = 7;
 
 const fn token(kind: u64, number: usize) -> EventData {
     EventData::new_u64(kind << 32 | number as u64)
+}
+
+/// How long programs have not been listened to.
+struct Pace {
+    turns: u32,
+    looked: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { turns: 0, looked: Instant::now() }
+    }
+
+    /// Counts a turn. Returns whether it is time to listen, however many frames come.
+    const fn turn(&mut self) -> bool {
+        self.turns += 1;
+        self.turns >= TURNS_PER_LOOK
+    }
 }
 
 /// The switch for packets.
@@ -143,8 +164,8 @@ impl Daemon {
     pub fn run(mut self, stop: BorrowedFd<'_>) -> io::Result<Counters> {
         epoll::add(&self.events, stop, token(STOP, 0), EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS);
-        let mut turns = 0_u32;
-        while !self.turn(&mut events, &mut turns, None)? {}
+        let mut pace = Pace::new();
+        while !self.turn(&mut events, &mut pace, None)? {}
         Ok(self.end())
     }
 
@@ -153,20 +174,21 @@ impl Daemon {
     fn turn(
         &mut self,
         events: &mut Vec<epoll::Event>,
-        turns: &mut u32,
+        pace: &mut Pace,
         time: Option<&Timespec>,
     ) -> io::Result<bool> {
         let frames = self.forwarder.turn();
         self.remove_broken();
-        *turns = turns.wrapping_add(1);
-        let (is_active, is_look) =
-            (self.forwarder.is_active(), turns.is_multiple_of(TURNS_PER_LOOK));
-        if is_active && (frames == 0 || is_look) {
-            // A program that shares this core has its turn, to send or to receive, also where frames never end.
-            std::thread::yield_now();
-        }
-        if is_active && !is_look {
-            return Ok(false);
+        if self.forwarder.is_active() {
+            let is_look = pace.turn();
+            if frames == 0 || is_look {
+                // A program that shares this core has its turn, to send or to receive, also where frames never end.
+                std::thread::yield_now();
+            }
+            if !(is_look || frames == 0 && pace.looked.elapsed() > LOOK_TIME) {
+                return Ok(false);
+            }
+            *pace = Pace::new();
         }
         self.forwarder.network().watch(self.events.as_fd(), token(DEVICE, 0));
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -349,7 +349,7 @@ fn send(
         }
     }
     let mut bucket = Bucket::new(GBIT * OFFERED, assignment.len).with_burst(TURN);
-    let block = BLOCK.min(bucket.most() / 2);
+    let block = BLOCK.min(bucket.most() / 2).max(1);
     loop {
         if bucket.take_all(block) {
             let mut left = block;
