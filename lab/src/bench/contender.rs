@@ -290,7 +290,9 @@ impl Contender {
             return row == Row::Gateway && self.gateway().is_some();
         }
         match row {
-            Row::Switch | Row::SwitchDevices | Row::SwitchHttp => return self == Self::Quicket,
+            Row::SwitchFrames | Row::SwitchDevices | Row::SwitchHttp => {
+                return self == Self::Quicket;
+            }
             _ if row == Row::SwitchSockets || self == Self::QuicketPort => {
                 return row == Row::SwitchSockets
                     && matches!(self, Self::Quicket | Self::QuicketPort);

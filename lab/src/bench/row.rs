@@ -56,9 +56,9 @@ pub enum Row {
     Balance,
     /// Requests through a gateway.
     Gateway,
-    /// Frames through the switch for packets, of 64 octets, by the number of ports.
-    Switch,
-    /// The same over a pair of virtual devices, bare and through the switch; and its program.
+    /// Frames through the switch for packets, by their length and the number of ports.
+    SwitchFrames,
+    /// Frames of 64 octets over a pair of virtual devices, bare and through the switch; and its program.
     SwitchDevices,
     /// Fetches over HTTP/1.1, a connection for each, over TCP of the system and in user space.
     SwitchHttp,
@@ -138,7 +138,7 @@ impl Row {
         Self::Tunnel,
         Self::Balance,
         Self::Gateway,
-        Self::Switch,
+        Self::SwitchFrames,
         Self::SwitchDevices,
         Self::SwitchHttp,
         Self::SwitchSockets,
@@ -146,7 +146,7 @@ impl Row {
 
     /// All that is measured of the switch for packets.
     pub const SWITCH: [Self; 4] =
-        [Self::Switch, Self::SwitchDevices, Self::SwitchHttp, Self::SwitchSockets];
+        [Self::SwitchFrames, Self::SwitchDevices, Self::SwitchHttp, Self::SwitchSockets];
 
     /// Those that are run if none is asked for: they take less than five minutes.
     pub const DEFAULT: [Self; 5] =
@@ -176,7 +176,7 @@ impl Row {
             Self::Tunnel => "tunnel",
             Self::Balance => "balance",
             Self::Gateway => "gateway",
-            Self::Switch => "switch-frames",
+            Self::SwitchFrames => "switch-frames",
             Self::SwitchDevices => "switch-devices",
             Self::SwitchHttp => "switch-http",
             Self::SwitchSockets => "switch-sockets",
@@ -207,7 +207,7 @@ impl Row {
             Self::Tunnel => "TCP through a tunnel",
             Self::Balance => "Datagrams through a balancer",
             Self::Gateway => "Requests through a gateway",
-            Self::Switch => "Frames through the switch for packets",
+            Self::SwitchFrames => "Frames through the switch for packets",
             Self::SwitchDevices => "Frames of 64 octets by devices of the switch for packets",
             Self::SwitchHttp => "Fetches over TCP of the system and in user space",
             Self::SwitchSockets => "QUIC over sockets of the system and over ports of the switch",
@@ -234,7 +234,7 @@ impl Row {
             // Memory is the same over any network; what programs add to a stream, too.
             Self::Idle
             | Self::Http
-            | Self::Switch
+            | Self::SwitchFrames
             | Self::SwitchDevices
             | Self::SwitchHttp
             | Self::SwitchSockets => &[Loopback],
@@ -264,7 +264,7 @@ impl Row {
             | Self::Workers
             | Self::Idle
             | Self::Http
-            | Self::Switch
+            | Self::SwitchFrames
             | Self::SwitchDevices
             | Self::SwitchHttp
             | Self::SwitchSockets => NetworkKind::Loopback,
@@ -278,7 +278,7 @@ impl Row {
             Self::Messages | Self::MessagesPlain => Some("KiB a message"),
             Self::Streams => Some("streams at once"),
             Self::Connections => Some("connections at once"),
-            Self::Switch => Some("octets"),
+            Self::SwitchFrames => Some("octets"),
             Self::SwitchHttp => Some("KiB of a body"),
             _ => None,
         }
@@ -322,7 +322,7 @@ impl Row {
             Self::Tunnel => figure::TUNNEL,
             Self::Balance => figure::FORWARDING,
             Self::Gateway => figure::GATEWAY,
-            Self::Switch => switch::FIGURES,
+            Self::SwitchFrames => switch::FIGURES,
             Self::SwitchDevices => switch::devices::FIGURES,
             Self::SwitchHttp => fetches::FIGURES,
             Self::SwitchSockets => figure::SOCKETS,
@@ -443,7 +443,7 @@ impl Row {
                     Point { name, ..one(load) }
                 })
                 .into(),
-            Self::Switch => FRAMES
+            Self::SwitchFrames => FRAMES
                 .map(|(name, octets, ports)| {
                     let scenario =
                         Scenario::Switch { ports, octets, milliseconds: milliseconds / 2 };
