@@ -42,7 +42,7 @@ Examples:
 
 Rows run over the networks that they are meant for; those other than loopback need root. A
 measurement during which other programs had the processor is thrown away and made again.
---row all takes 26 minutes for each of --runs.";
+--row all takes 28 minutes for each of --runs.";
 
 /// What to do in the laboratory.
 #[derive(Debug, Clone, Subcommand)]

@@ -15,8 +15,10 @@ fn rows_without_encryption_are_between_tcp_and_quicket() {
         let plain =
             matches!(contender, Contender::Tcp | Contender::Quicket | Contender::QuicketTokio);
         assert_eq!(contender.takes_part(Row::UploadPlain), plain, "{contender}");
-        let others =
-            contender.is_of_files() || contender.is_of_packets() || contender.gateway().is_some();
+        let others = contender.is_of_files()
+            || contender.is_of_packets()
+            || contender.gateway().is_some()
+            || contender == Contender::QuicketPort;
         let encrypted = contender != Contender::Tcp && !others;
         assert_eq!(contender.takes_part(Row::Upload), encrypted, "{contender}");
     }

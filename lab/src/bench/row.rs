@@ -610,11 +610,15 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_makes_one_measurement_of_each_row_and_of_each_load_of_a_gateway() {
+    fn a_quick_run_makes_one_measurement_of_each_row_and_of_each_kind_of_load() {
         let options = Options { quick: true, ..Options::everything("lab".into()) };
         let settings = Settings::of(&options);
         for row in Row::ALL {
-            let points = if row == Row::Gateway { GATEWAYS.len() + 1 } else { 1 };
+            let points = match row {
+                Row::Gateway => GATEWAYS.len() + 1,
+                Row::SwitchSockets => 4,
+                _ => 1,
+            };
             assert_eq!(row.points(&settings, row.networks()[0]).len(), points, "{row}");
         }
         let points = Row::Streams.points(&settings, NetworkKind::Loopback);

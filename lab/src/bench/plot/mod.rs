@@ -158,7 +158,7 @@ fn caption(body: &mut String, (x, y): Panel, figure: &Figure) {
 
 #[cfg(test)]
 mod tests {
-    use quicket_workload::bench::{Flow, Measurement, Outcome};
+    use quicket_workload::bench::{Flow, Measurement, Outcome, Switched, Way};
 
     use super::super::report::tests::{bulk, empty, place, transfers};
     use super::*;
@@ -198,6 +198,28 @@ mod tests {
             .collect();
         assert!((points[1].0 - points[0].0) * 2.0 - (points[2].0 - points[1].0) < 0.2);
         assert!(points[1].1 < points[2].1 && points[2].1 < points[0].1, "{points:?}");
+    }
+
+    #[test]
+    fn each_series_has_a_curve_and_no_panel_is_cut_off() {
+        let mut report = empty();
+        for ports in ["1 port", "8 ports"] {
+            for (octets, frames) in [(64, 900), (128, 500)] {
+                let switched = |way| Switched { way, frames, lost: 0, nanoseconds: 100_000 };
+                let ways = Way::ALL.into_iter().map(switched).collect();
+                let measurement = Measurement { result: Outcome::Switched { ways }, ..bulk(0) };
+                let point = format!("{octets} octets, {ports}").leak();
+                report.add(place(Row::SwitchFrames, point, Contender::Quicket), measurement);
+            }
+        }
+        let svg = svg(&report, NetworkKind::Loopback);
+        let figures = Row::SwitchFrames.figures().len();
+        assert_eq!(svg.matches("<polyline").count(), 2 * figures, "{svg}");
+        assert_eq!(svg.matches(">8 ports</text>").count(), figures, "{svg}");
+        assert_eq!(svg.matches(">128</text>").count(), figures, "one tick for both: {svg}");
+        let lefts = svg.split(" x=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let lefts: Vec<f64> = lefts.map(|left| left.parse().unwrap()).collect();
+        assert!(lefts.iter().all(|left| *left < WIDTH as f64), "{lefts:?}");
     }
 
     #[test]
