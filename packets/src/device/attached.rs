@@ -63,7 +63,8 @@ pub struct Attached {
     pub loopback: Loopback,
     /// What became of frames: `sent` are those of ports that left by the device, `received` those that came by
     /// it and were delivered. Of dropped ones, [`Reason::Full`] counts those that were to leave; what was for
-    /// a port without room is counted there.
+    /// a port without room is counted there. With [`Reason::Length`] are those for ports that were longer than frames of the switch,
+    /// which the kernel has dropped.
     pub counters: Counters,
 }
 
@@ -223,7 +224,7 @@ impl Device {
             mtu: self.link.mtu,
             changed: self.altered.offloads(),
             loopback: self.altered.loopback(),
-            counters: self.counters,
+            counters: self.counters(),
         }
     }
 
@@ -235,6 +236,14 @@ impl Device {
         data: EventData,
         is_active: bool,
     ) -> bool {
+    /// With what the kernel has dropped before anybody here saw it.
+    fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        let too_long = self.queues.iter().map(|queue| queue.socket.too_long()).sum();
+        counters.drop_many(Reason::Length, too_long);
+        counters
+    }
+
         self.queues.iter_mut().all(|queue| queue.watch(events, data, is_active))
     }
 
