@@ -58,10 +58,35 @@ impl User {
     }
 }
 
+/// Whether who has `his` of what a user may have may have `more` of it by a connection that was handed on: as much as is left then, at
+/// most. So of *n* programs in containers of one user that take all that they get, those that come later find something, too.
+pub(super) const fn has_share(most: usize, used: usize, his: usize, more: usize) -> bool {
+    his.saturating_add(more) <= most.saturating_sub(used.saturating_add(more))
+}
+
 /// Whether a user may have another descriptor of the `limit` of this process: as many as are left, at most. So of *n* users who take
 /// all that they get, each has a part in *n* + 1 of them, and that much is left for others.
 pub(super) fn has_descriptors(users: &HashMap<u32, User>, limit: usize, user: u32) -> bool {
     let used: usize = users.values().map(User::descriptors).sum();
     let his = users.get(&user).map_or(0, User::descriptors);
     his < limit.saturating_sub(RESERVED_DESCRIPTORS + used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_share;
+
+    #[test]
+    fn who_takes_all_that_he_gets_leaves_something_to_the_next_one() {
+        let (mut used, mut shares) = (0, Vec::new());
+        for _ in 0..4 {
+            let mut his = 0;
+            while has_share(128, used, his, 1) {
+                (his, used) = (his + 1, used + 1);
+            }
+            shares.push(his);
+        }
+        assert_eq!(shares, [64, 32, 16, 8]);
+        assert!(!has_share(usize::MAX, usize::MAX, usize::MAX, 1) && !has_share(0, 0, 0, 1));
+    }
 }
