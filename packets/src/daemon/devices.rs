@@ -3,6 +3,7 @@
 //! Attaching one has the kernel check a program and the driver set up its queues, and detaching has it wait for frames that
 //! are on their way: a thread does that, one at a time.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::{io, thread};
 
@@ -10,7 +11,7 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
 use super::{DEVICE, Daemon, ERRORS, LINKS, token};
-use crate::device::{Device, MAX_DEVICES, Mode};
+use crate::device::{Device, MAX_DEVICES, Mode, Record};
 use crate::protocol::{Answer, Name};
 
 /// What a thread has done, for the connection that asked for it.
@@ -23,15 +24,17 @@ pub(super) struct Work {
 
 /// What threads do.
 pub(super) struct Works {
+    record: Arc<Record>,
     sender: Sender<Work>,
     done: Receiver<Work>,
     is_busy: bool,
 }
 
 impl Works {
-    pub(super) fn new() -> Self {
+    /// What attaching alters is noted in `record`.
+    pub(super) fn new(record: Arc<Record>) -> Self {
         let (sender, done) = channel();
-        Self { sender, done, is_busy: false }
+        Self { record, sender, done, is_busy: false }
     }
 }
 
@@ -58,11 +61,12 @@ impl Daemon {
             }
             Err(error) => return Some(failed("cannot attach devices", &error)),
         };
-        self.work(at, move || Device::attach(&name, mode, &tuples).map(Some))
+        let record = Arc::clone(&self.works.record);
+        self.work(at, move || Device::attach(&name, mode, &tuples, &record).map(Some))
     }
 
     /// The table of tuples in the kernel, and ears for changes of devices.
-    fn prepare(&mut self) -> io::Result<std::sync::Arc<quicket_bpf::Tuples>> {
+    fn prepare(&mut self) -> io::Result<Arc<quicket_bpf::Tuples>> {
         let is_new = self.forwarder.network().links().is_none();
         let tuples = self.forwarder.prepare_network()?;
         if let Some(links) = self.forwarder.network().links().filter(|_| is_new) {

@@ -98,7 +98,7 @@ impl Daemon {
     ///
     /// `AddrInUse` when there is a switch at that path; or what the system says.
     pub fn bind(path: &Path, for_all: bool) -> io::Result<Self> {
-        let (place, listener) = Place::take(path, for_all)?;
+        let (mut place, listener) = Place::take(path, for_all)?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&events, &listener, token(LISTENER, 0), EventFlags::IN)?;
         let (bell, theirs) = Bell::pair()?;
@@ -109,6 +109,8 @@ impl Daemon {
         let seed: [u64; 3] = std::array::from_fn(|n| {
             seed[n * 8..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         });
+        let namespace = evidence::namespace()?;
+        let record = place.record(namespace)?;
         Ok(Self {
             _place: place,
             listener,
@@ -126,12 +128,12 @@ impl Daemon {
             desk: Desk {
                 findings: sender,
                 bell: Arc::new(theirs),
-                namespace: evidence::namespace()?,
+                namespace,
                 is_awaited: Arc::default(),
             },
             findings,
             bell,
-            works: Works::new(),
+            works: Works::new(record),
         })
     }
 

@@ -13,6 +13,7 @@ use rustix::net::RecvFlags;
 use super::altered::{Altered, Loopback};
 use super::netlink::{Link, Netlink};
 use super::offloads::{self, Offloads};
+use super::record::Record;
 use super::sockets::{bind, refuse_more};
 use super::trains::{self, Leaving, Trains};
 use super::xsk::{MAX_FRAME, Socket};
@@ -148,12 +149,18 @@ impl Queue {
 }
 
 impl Device {
-    /// Attaches a program to a device of this thread's network namespace, and a socket to each of its queues.
+    /// Attaches a program to a device of this thread's network namespace, and a socket to each of its queues. What that alters
+    /// is noted in `record`.
     ///
     /// # Errors
     ///
     /// What stands in the way, and what to do.
-    pub(crate) fn attach(name: &str, mode: Mode, tuples: &Arc<Tuples>) -> io::Result<Self> {
+    pub(crate) fn attach(
+        name: &str,
+        mode: Mode,
+        tuples: &Arc<Tuples>,
+        record: &Arc<Record>,
+    ) -> io::Result<Self> {
         let failed = |what: &str, error: io::Error| {
             io::Error::new(error.kind(), format!("cannot attach {name}: {what}{error}"))
         };
@@ -172,7 +179,8 @@ impl Device {
         })?;
         check(&link)?;
         // Whatever comes now, the drop undoes this.
-        let mut altered = Altered::new(&link, &mut tables).map_err(|error| failed("", error))?;
+        let mut altered =
+            Altered::new(&link, &mut tables, record).map_err(|error| failed("", error))?;
         let program = match link.is_loopback() {
             true => TupleProgram::of_loopback(tuples),
             false => TupleProgram::new(link.mac, tuples),
@@ -228,14 +236,6 @@ impl Device {
         }
     }
 
-    /// Has all queues watched, or, while the device `is_active` and so is looked at, not those that frames leave by. Returns
-    /// whether it could be done.
-    pub(super) fn watch(
-        &mut self,
-        events: BorrowedFd<'_>,
-        data: EventData,
-        is_active: bool,
-    ) -> bool {
     /// With what the kernel has dropped before anybody here saw it.
     fn counters(&self) -> Counters {
         let mut counters = self.counters;
@@ -244,6 +244,14 @@ impl Device {
         counters
     }
 
+    /// Has all queues watched, or, while the device `is_active` and so is looked at, not those that frames leave by. Returns
+    /// whether it could be done.
+    pub(super) fn watch(
+        &mut self,
+        events: BorrowedFd<'_>,
+        data: EventData,
+        is_active: bool,
+    ) -> bool {
         self.queues.iter_mut().all(|queue| queue.watch(events, data, is_active))
     }
 

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::routes::Labels;
 
-pub(super) use loopback::Settings;
+pub(super) use loopback::{Changes, Settings};
 
 /// The longest answer that is read, in octets.
 const MAX_ANSWER: usize = 16384;

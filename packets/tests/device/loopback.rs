@@ -29,7 +29,7 @@ fn lo(switch: &Switch) -> Attached {
 
 /// What attaching changes, as the system's own programs show it: whether there is a program, how many segments may be a frame, and
 /// both sysctls.
-fn settings() -> (bool, String, [String; 2]) {
+pub(crate) fn settings() -> (bool, String, [String; 2]) {
     let text = ip("-d link show dev lo");
     let segments = text.split_once("gso_max_segs ").unwrap().1.split(' ').next().unwrap();
     let sysctl = |name: &str| {
