@@ -10,7 +10,8 @@ use rustix::event::epoll::EventData;
 
 use super::attached::{Attached, Device};
 use super::checksum;
-use super::netlink::{Change, Links};
+use super::netlink::{Change, Links, Netlink};
+use super::offloads;
 use super::outside::{Entrance, Outside, is_loopback};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
@@ -113,6 +114,8 @@ impl Network {
     /// Lets a device go, which is detached by its drop.
     pub(crate) fn remove(&mut self, index: u32) -> Option<Device> {
         let at = self.devices.iter().position(|device| device.link.index == index)?;
+        // What was said of it is not said of another one that gets its number.
+        self.broken.retain(|broken| *broken != index);
         self.forget();
         Some(self.devices.swap_remove(at))
     }
@@ -166,11 +169,12 @@ impl Network {
             }
         }
         for device in &self.devices {
-            if is_all || changes.contains(&Change::Queueing(device.link.index)) {
-                changes.push(match shared.ways.tables().link(&device.link.name) {
-                    Ok(link) if link.index == device.link.index => Change::Is(link),
-                    _ => Change::Gone(device.link.index),
-                });
+            let (queueing, gone) =
+                (Change::Queueing(device.link.index), Change::Gone(device.link.index));
+            // One that has gone may have been another one, which had its number before.
+            if is_all || changes.contains(&queueing) || changes.contains(&gone) {
+                changes.retain(|change| *change != gone);
+                changes.push(look(shared.ways.tables(), device.link.index));
             }
         }
         if !changes.is_empty() {
@@ -369,6 +373,15 @@ impl Network {
         if self.idle > IDLE_TURNS && !is_owed {
             self.is_active = false;
         }
+    }
+}
+
+/// How a device is now. It may be called something else than before.
+fn look(tables: &mut Netlink, index: u32) -> Change {
+    let name = offloads::name(index).ok().flatten();
+    match name.map(|name| tables.link(&name)) {
+        Some(Ok(link)) if link.index == index => Change::Is(link),
+        _ => Change::Gone(index),
     }
 }
 
