@@ -355,6 +355,39 @@ fn a_connection_that_was_handed_on_is_charged_to_who_has_opened_it() {
     switch.serves();
 }
 
+/// A connection that was handed on is that of a program which he has no hold of.
+#[test]
+fn what_comes_by_a_connection_that_was_handed_on_keeps_nobody_else_of_the_account_waiting() {
+    let Some(switch) = Of::all(
+        "what_comes_by_a_connection_that_was_handed_on_keeps_nobody_else_of_the_account_waiting",
+    ) else {
+        return;
+    };
+    // Closing the socket closes what is in it, which waits.
+    let nested = || {
+        let (to, holder) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (one, other) = lingering();
+        assert!(send(&to, &[0], &[one.as_fd()]));
+        (holder, other)
+    };
+    let (mut kept, mut controls) = (Vec::new(), Vec::new());
+    as_user(HOST, || {
+        for requests in [&[2][..], &[4], &[2, 4, 4]] {
+            let control = Opening::connect(&switch.path).unwrap().confine().unwrap();
+            for request in requests {
+                let (holder, other) = nested();
+                send(&control, &[*request], &[holder.as_fd()]);
+                kept.push(other);
+            }
+            controls.push(control);
+        }
+        let begun = Instant::now();
+        drop(switch.stack());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    });
+    switch.serves();
+}
+
 #[test]
 fn a_user_has_nothing_of_another_ones() {
     let Some(switch) = Of::all("a_user_has_nothing_of_another_ones") else {

@@ -240,9 +240,9 @@ impl Daemon {
     /// Closes a connection of nobody here. Its program may have sent something already, so that closing it may wait.
     fn turn_away(&mut self, socket: OwnedFd, user: Option<u32>) {
         if let Some(user) = user.and_then(|user| self.users.get(&user))
-            && !user.is_flooding()
+            && !user.is_flooding(0)
         {
-            return user.clerk.end([socket]);
+            return user.clerk(0).end([socket]);
         }
         if self.porter.is_none() {
             self.porter = Clerk::start(self.desk.clone()).ok();
@@ -281,7 +281,7 @@ impl Daemon {
         if account.connections + account.queues >= MAX_CONNECTIONS_PER_USER {
             return refuse(socket, "connections of this user");
         }
-        if account.is_flooding() || !has_descriptors {
+        if account.is_flooding(0) || !has_descriptors {
             return refuse(socket, "descriptors of this user");
         }
         let connection = Connection::new(socket, user, self.serial + 1);
@@ -308,7 +308,8 @@ impl Daemon {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
         self.unwatch(&connection.socket);
         let tuples = connection.tuples();
-        let Connection { socket, user, port, queues, sockets, reserved, memory, .. } = connection;
+        let Connection { socket, user, serial, port, queues, sockets, reserved, memory, .. } =
+            connection;
         for queue in port.iter().chain(&queues) {
             if let Some(bell) = self.forwarder.bell(*queue) {
                 self.unwatch(bell);
@@ -328,9 +329,11 @@ impl Daemon {
             user.memory -= memory;
             user.queues -= queues.len();
             user.tuples -= tuples;
-            user.clerk.free(sockets.into_values());
-            user.clerk.free(reserved.into_iter().filter_map(Reserved::into_socket));
-            user.clerk.end(bells.into_iter().map(OwnedFd::from).chain([socket]));
+            let clerk = user.clerk(serial);
+            clerk.free(sockets.into_values());
+            clerk.free(reserved.into_iter().filter_map(Reserved::into_socket));
+            clerk.end(bells.into_iter().map(OwnedFd::from).chain([socket]));
+            user.retire(serial);
         }
         self.listen_again();
     }

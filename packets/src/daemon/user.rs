@@ -1,8 +1,9 @@
 //! What a user has at the switch for packets.
 
 use std::collections::HashMap;
+use std::io;
 
-use super::clerk::Clerk;
+use super::clerk::{Clerk, Desk};
 
 /// Users who have something there.
 pub const MAX_USERS: usize = 64;
@@ -30,31 +31,68 @@ pub(super) struct User {
     pub(super) queues: usize,
     pub(super) memory: usize,
     pub(super) tuples: usize,
-    pub(super) clerk: Clerk,
+    clerk: Clerk,
+    /// Clerks of connections that were handed on, by their serial numbers: what comes by one of those keeps nobody else of the account
+    /// waiting.
+    apart: HashMap<u64, Clerk>,
+    /// Those whose connections have ended, and that have not done their work yet.
+    gone: Vec<Clerk>,
 }
 
 impl User {
-    pub(super) const fn new(clerk: Clerk) -> Self {
-        Self { connections: 0, queues: 0, memory: 0, tuples: 0, clerk }
+    pub(super) fn new(clerk: Clerk) -> Self {
+        let (apart, gone) = (HashMap::new(), Vec::new());
+        Self { connections: 0, queues: 0, memory: 0, tuples: 0, clerk, apart, gone }
+    }
+
+    /// Who touches what comes by the connection of that serial number.
+    pub(super) fn clerk(&self, serial: u64) -> &Clerk {
+        self.apart.get(&serial).unwrap_or(&self.clerk)
+    }
+
+    /// Gives a connection that is handed on a clerk of its own.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; `ResourceBusy` if too many wait for what others do.
+    pub(super) fn set_apart(&mut self, serial: u64, desk: &Desk) -> io::Result<()> {
+        self.gone.retain(|clerk| clerk.held() > 0);
+        if self.apart.len() + self.gone.len() >= MAX_CONNECTIONS_PER_USER {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        self.apart.insert(serial, Clerk::start(desk.clone())?);
+        Ok(())
+    }
+
+    /// A connection has ended, and its clerk has got all that is to be closed.
+    pub(super) fn retire(&mut self, serial: u64) {
+        self.gone.retain(|clerk| clerk.held() > 0);
+        self.gone.extend(self.apart.remove(&serial));
+    }
+
+    /// Descriptors that wait for a clerk.
+    pub(super) fn held(&self) -> usize {
+        let others = self.apart.values().chain(&self.gone);
+        self.clerk.held() + others.map(Clerk::held).sum::<usize>()
     }
 
     /// Nothing is left of him, not even a descriptor that is being closed.
     pub(super) fn is_idle(&self) -> bool {
-        self.connections == 0 && self.clerk.held() == 0
+        self.connections == 0 && self.held() == 0
     }
 
     pub(super) fn may_register(&self) -> bool {
-        self.tuples + self.clerk.held() < MAX_TUPLES_PER_USER
+        self.tuples + self.held() < MAX_TUPLES_PER_USER
     }
 
     /// Descriptors of this process that he has.
     pub(super) fn descriptors(&self) -> usize {
-        2 * self.connections + self.queues + self.tuples + self.clerk.held()
+        2 * self.connections + self.queues + self.tuples + self.held()
     }
 
-    /// He has handed over more than his clerk gets closed.
-    pub(super) fn is_flooding(&self) -> bool {
-        self.clerk.handed() > MAX_HANDED_PER_USER
+    /// More was handed over than the clerk of that connection gets closed.
+    pub(super) fn is_flooding(&self, serial: u64) -> bool {
+        self.clerk(serial).handed() > MAX_HANDED_PER_USER
     }
 }
 
