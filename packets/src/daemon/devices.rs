@@ -120,7 +120,7 @@ impl Daemon {
             Ok(name) => name,
             Err(answer) => return Some(answer),
         };
-        if self.forwarder.network().all().any(|device| device.name == name) {
+        if self.forwarder.network().is_attached(&name) {
             return Some(Answer::refuse(Errno::EXIST, format!("{name} is attached already")));
         }
         if self.forwarder.network().len() >= MAX_DEVICES {
@@ -159,8 +159,7 @@ impl Daemon {
             Err(answer) => return Some(answer),
         };
         let network = self.forwarder.network();
-        let index = network.all().find(|device| device.name == name).map(|device| device.index);
-        let Some(device) = index.and_then(|index| network.remove(index)) else {
+        let Some(device) = network.find(&name).and_then(|index| network.remove(index)) else {
             return Some(Answer::refuse(Errno::NOENT, format!("{name} is not attached")));
         };
         self.unwatch_device(&device);
@@ -244,7 +243,7 @@ impl Daemon {
 
     /// The device of a place in the list.
     pub(super) fn list_device(&mut self, at: u32) -> Answer {
-        match self.forwarder.network().all().nth(at as usize) {
+        match self.forwarder.network().nth(at as usize) {
             Some(attached) => Answer::Attached(attached.into()),
             None => Answer::refuse(Errno::NOENT, "there are no more devices"),
         }
@@ -261,7 +260,7 @@ impl Daemon {
     fn let_go(&mut self, index: u32) {
         if let Some(device) = self.forwarder.network().remove(index) {
             self.unwatch_device(&device);
-            let name = device.describe().name;
+            let name = device.name();
             log::warn!("{name} is detached: it has gone, or its rings cannot be");
             self.works.put_away(device);
         }

@@ -1,7 +1,8 @@
 //! Devices that go while others come, and cannot be taken in.
 
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::*;
@@ -37,6 +38,12 @@ impl Rig {
     fn take_in(&mut self, name: &str) {
         let device = self.attach(name);
         assert!(matches!(self.daemon.take_in(device), Answer::Attached(_)));
+    }
+
+    /// What the next switch finds if this one is killed.
+    fn notes(&self) -> String {
+        let name = format!("{}.lock", self.path.file_name().unwrap().display());
+        std::fs::read_to_string(self.path.with_file_name(name)).unwrap()
     }
 
     fn devices(&mut self) -> Vec<String> {
@@ -129,7 +136,10 @@ fn what_is_said_of_a_device_that_has_gone_is_not_said_of_the_next_one_of_its_num
     ip("link set vc up");
     rig.take_in("vc");
     assert_eq!(rig.devices(), ["vc"]);
-    assert!(matches!(jobs.try_recv(), Ok(Job::Detach { asker: None, .. })), "the other one goes");
+    let job = jobs.try_recv();
+    assert!(matches!(job, Ok(Job::Detach { asker: None, .. })), "the other one goes");
+    drop(job);
+    assert!(!has_vlan_offload("vc") && rig.notes().contains(" vc vlan "), "{}", rig.notes());
     rig.daemon.forwarder.network().hear();
     rig.daemon.remove_broken_devices();
     assert_eq!(rig.devices(), ["vc"], "that the other one has gone is heard late");
@@ -156,6 +166,7 @@ fn a_device_is_set_back_whatever_it_is_called_and_no_other_one() {
     rig.daemon.forwarder.network().hear();
     rig.daemon.remove_broken_devices();
     assert_eq!(rig.devices(), ["vx"]);
+    assert!(rig.notes().contains(" vx vlan ") && !rig.notes().contains(" va "), "for a kill");
     let index = rig.daemon.forwarder.network().all().next().unwrap().index;
     rig.daemon.let_go(index);
     assert!(!has_vlan_offload("vx"));
@@ -170,4 +181,49 @@ fn a_device_is_set_back_whatever_it_is_called_and_no_other_one() {
     rig.daemon.remove_broken_devices();
     drop(jobs.try_recv().unwrap());
     assert!(!has_vlan_offload("vx"));
+}
+
+#[test]
+fn a_device_is_attached_by_whatever_name_it_has() {
+    if !is_permitted() {
+        return;
+    }
+    let mut rig = Rig::new("names");
+    let _jobs = rig.be_the_thread();
+    ip("link property add dev va altname another");
+    rig.take_in("va");
+    let mut attached = |name| rig.daemon.forwarder.network().is_attached(name);
+    assert!(attached("va") && attached("another") && !attached("vb") && !attached("vc"));
+    let index = rig.daemon.forwarder.network().find("va").unwrap();
+    ip("link del va");
+    ip(&format!("link add name va index {index} type veth peer name vb"));
+    assert!(!rig.daemon.forwarder.network().is_attached("va"), "it is another one");
+}
+
+/// The sockets of its queues do not come back with it.
+#[test]
+fn a_device_that_was_in_another_network_namespace_meanwhile_is_detached() {
+    if !is_permitted() {
+        return;
+    }
+    let mut rig = Rig::new("elsewhere");
+    let jobs = rig.be_the_thread();
+    rig.take_in("va");
+    let mut elsewhere = Command::new("unshare")
+        .args(["--net", "sh", "-c", "echo; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    elsewhere.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    ip(&format!("link set va netns {}", elsewhere.id()));
+    let here = rustix::thread::gettid();
+    run("nsenter", &format!("--net=/proc/{}/ns/net ip link set va netns {here}", elsewhere.id()));
+    ip("link set va up");
+    rig.daemon.forwarder.network().hear();
+    rig.daemon.remove_broken_devices();
+    assert_eq!(rig.devices(), [""; 0]);
+    assert!(matches!(jobs.try_recv(), Ok(Job::Detach { asker: None, .. })));
+    drop(elsewhere.stdin.take());
+    elsewhere.wait().unwrap();
 }

@@ -103,11 +103,9 @@ impl Drop for Place {
             let _ = rustix::fs::unlink(&self.path);
         }
         // What could not be set back is left to the next one.
-        let is_done =
-            self.record.as_ref().map_or_else(|| is_empty(&self.lock), |all| all.is_empty());
-        if is_done {
-            // While it is locked: who has opened it meanwhile finds that it is another one.
-            let _ = rustix::fs::unlink(&self.lock_path);
+        let own = self.record.as_ref().filter(|record| !record.is_nowhere());
+        if own.map_or_else(|| is_empty(&self.lock), |record| record.is_empty()) {
+            unlink(&self.lock_path, &self.lock);
         }
     }
 }
@@ -123,12 +121,27 @@ struct Undo<'a> {
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            let lock = Some(self.lock_path).filter(|_| is_empty(self.lock));
-            for path in self.path.into_iter().chain(lock) {
+            if let Some(path) = self.path {
                 let _ = rustix::fs::unlink(path);
+            }
+            if is_empty(self.lock) {
+                unlink(self.lock_path, self.lock);
             }
         }
     }
+}
+
+/// Removes a file that is locked, unless somebody has put another one there. Who has opened it meanwhile finds that it is there no more.
+fn unlink(path: &Path, lock: &File) {
+    if is_there(path, lock).unwrap_or(false) {
+        let _ = rustix::fs::unlink(path);
+    }
+}
+
+/// Whether a file is the one of that path.
+fn is_there(path: &Path, file: &File) -> io::Result<bool> {
+    let metadata = file.metadata()?;
+    Ok(inode(path).is_ok_and(|inode| inode == (metadata.dev(), metadata.ino())))
 }
 
 /// Whether there is nothing in a file that is locked for whoever has the path next.
@@ -151,9 +164,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
         Err(error) => return Err(failed(error)),
     }
     // It may have been removed by who had it.
-    let metadata = file.metadata()?;
-    let is_there = inode(path).is_ok_and(|inode| inode == (metadata.dev(), metadata.ino()));
-    Ok(is_there.then_some(file))
+    Ok(is_there(path, &file)?.then_some(file))
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
@@ -192,8 +203,27 @@ mod tests {
         let (second, listener) = Place::take(&path, false).unwrap();
         drop(first);
         assert!(has_listener(&SocketAddrUnix::new(&*path).unwrap()).unwrap());
+        let lock_path = second.lock_path.clone();
+        assert!(lock_path.exists(), "... and the lock");
         drop((second, listener));
-        assert!(!path.exists());
+        assert!(!path.exists() && !lock_path.exists());
+    }
+
+    /// ... of another user, or of another network namespace.
+    #[test]
+    fn notes_that_are_not_this_ones_stay_where_they_are() {
+        let path = path("notes");
+        let (mut place, listener) = Place::take(&path, false).unwrap();
+        let lock_path = place.lock_path.clone();
+        std::fs::write(&lock_path, "something else").unwrap();
+        assert!(place.record(7).unwrap().is_nowhere());
+        drop((place, listener));
+        assert_eq!(std::fs::read(&lock_path).unwrap(), b"something else");
+        std::fs::write(&lock_path, "").unwrap();
+        let (mut place, listener) = Place::take(&path, false).unwrap();
+        place.record(7).unwrap();
+        drop((place, listener));
+        assert!(!path.exists() && !lock_path.exists());
     }
 
     #[test]

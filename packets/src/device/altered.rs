@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::netlink::{Changes, Link, Netlink, Settings};
-use super::offloads::{self, Offloads};
+use super::netlink::{Changes, Link, Netlink, Settings, is_none};
+use super::offloads::Offloads;
 use super::record::Record;
 
 /// What the loopback device has to be set to. Segments come one by one, as frames of AF_XDP have no room for more; and the
@@ -39,8 +39,12 @@ pub(super) struct Note {
 #[derive(Debug)]
 pub(super) struct Altered {
     note: Note,
-    /// Offloads that were on before.
+    /// Its number in the record.
+    serial: u64,
+    /// Offloads that were on before, or before a switch that was killed.
     before: Offloads,
+    /// There is nothing to be set back any more.
+    has_gone: bool,
     record: Arc<Record>,
 }
 
@@ -61,12 +65,10 @@ impl Altered {
             false => Changes::default(),
         };
         let record = Arc::clone(record);
-        let note = Note { index, name, offloads: before, loopback };
-        if !note.is_empty() {
-            record.note(&note);
-        }
+        // With what was to be set back already.
+        let (serial, note) = record.begin(Note { index, name, offloads: before, loopback });
         // Whatever comes now, the drop undoes this.
-        let altered = Self { note, before, record };
+        let altered = Self { serial, before: note.offloads, note, has_gone: false, record };
         // Tags stay in frames, where the program sees them.
         let wanted = Offloads { vlan: false, ..before };
         if wanted != before {
@@ -86,11 +88,21 @@ impl Altered {
         if std::mem::replace(&mut self.note.offloads, offloads) == offloads {
             return Ok(());
         }
-        match self.note.is_empty() {
-            true => self.record.forget(self.note.index),
-            false => self.record.note(&self.note),
-        }
+        self.record.change(self.serial, &self.note);
         Ok(())
+    }
+
+    /// It is called something else now.
+    pub(super) fn rename(&mut self, name: &str) {
+        if self.note.name != name {
+            name.clone_into(&mut self.note.name);
+            self.record.change(self.serial, &self.note);
+        }
+    }
+
+    /// The device has gone: one that has its number is another one.
+    pub(super) const fn give_up(&mut self) {
+        self.has_gone = true;
     }
 
     pub(super) const fn offloads(&self) -> Offloads {
@@ -112,21 +124,23 @@ impl Drop for Altered {
         if self.note.is_empty() {
             return;
         }
+        if self.has_gone {
+            log::info!("{} has gone, and is not set as it was before", self.note.name);
+            return self.record.forget(self.serial);
+        }
         // By its number, as it may be called something else by now.
-        let restored = match offloads::name(self.note.index) {
-            Ok(Some(name)) => self.note.restore(&name),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
-        match restored {
-            Ok(()) => self.record.forget(self.note.index),
-            Err(error) => log::warn!("{} is not set as it was before: {error}", self.note.name),
+        match self.note.restore(|_| true) {
+            Ok(()) => self.record.forget(self.serial),
+            Err(error) => {
+                log::warn!("{} is not set as it was before: {error}", self.note.name);
+                self.record.leave(self.serial);
+            }
         }
     }
 }
 
 impl Note {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.offloads == Offloads::default() && self.loopback == Changes::default()
     }
 
@@ -135,25 +149,47 @@ impl Note {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// As those of [`Note::restore`].
     pub(super) fn set_back(&self) -> io::Result<()> {
-        match offloads::name(self.index)? {
-            Some(name) if name == self.name => self.restore(&name),
-            _ => Ok(()),
-        }
+        self.restore(|link| link.name == self.name)
     }
 
-    /// Sets back what still is as attaching has set it, and nothing else.
-    fn restore(&self, name: &str) -> io::Result<()> {
-        let now = Offloads::of(name)?;
+    /// Adds what an older note of the same device says: that was before.
+    pub(super) fn add(&mut self, older: &Self) {
+        self.offloads = self.offloads.with(older.offloads);
+        let (own, other) = (self.loopback, older.loopback);
+        self.loopback = Changes {
+            segments: other.segments.or(own.segments),
+            accept_local: other.accept_local.or(own.accept_local),
+            route_localnet: other.route_localnet.or(own.route_localnet),
+        };
+    }
+
+    /// Sets back what still is as attaching has set it, and nothing else, of the device of that number if it is the one.
+    ///
+    /// # Errors
+    ///
+    /// `ResourceBusy` when a program is attached to it, which may need it so; or what the system says.
+    fn restore(&self, is_it: impl FnOnce(&Link) -> bool) -> io::Result<()> {
+        let mut tables = Netlink::open()?;
+        let name = match tables.link_of(self.index) {
+            Ok((link, _)) if !is_it(&link) => return Ok(()),
+            Ok((_, true)) => {
+                let why = "a program is attached to it, maybe another switch's";
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+            }
+            Ok((link, false)) => link.name,
+            Err(error) if is_none(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let now = Offloads::of(&name)?;
         let wanted = now.with(self.offloads);
         if wanted != now {
-            wanted.set(name)?;
+            wanted.set(&name)?;
         }
         if self.loopback == Changes::default() {
             return Ok(());
         }
-        let mut tables = Netlink::open()?;
         let back = back(self.loopback, tables.loopback()?);
         if back == Changes::default() { Ok(()) } else { tables.set_loopback(back) }
     }
@@ -242,6 +278,9 @@ mod tests {
             assert_eq!(Note::read(&note.to_string()), Some(note));
         }
         assert!(Note::read("1 lo - 65535 0 0").is_some());
+        let mut later = Note::read("1 lo vlan - 0 1").unwrap();
+        later.add(&Note::read("1 lo lro 65535 - 0").unwrap());
+        assert_eq!(later.to_string(), "1 lo vlan,lro 65535 0 0");
         for line in [
             "",
             "1",

@@ -1,5 +1,7 @@
 //! One device: its program, a socket for each queue, and what attaching has changed.
 
+mod gone;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -86,6 +88,8 @@ pub(crate) struct Device {
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
     next_errors: usize,
     is_native: bool,
+    /// That has been seen ([`Device::has_gone`]).
+    has_gone: bool,
     altered: Altered,
     pub(super) counters: Counters,
 }
@@ -217,6 +221,7 @@ impl Device {
             errors,
             next_errors: 0,
             is_native,
+            has_gone: false,
             altered,
             counters,
         })
@@ -265,6 +270,11 @@ impl Device {
         self.errors.iter().map(AsFd::as_fd)
     }
 
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.link.name
+    }
+
     /// Its number.
     pub(crate) const fn index(&self) -> u32 {
         self.link.index
@@ -306,6 +316,7 @@ impl Device {
                 hook.update(self.program.program())?;
             }
         }
+        self.altered.rename(&link.name);
         self.link = bounded(link);
         self.retrain()
     }
@@ -484,6 +495,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        // Its program says that, as long as it is there.
+        if self.has_gone() {
+            self.altered.give_up();
+        }
         // First the program, so that all goes to the system; then its sockets; then what was changed, as a field.
         self.hook = None;
         self.queues.clear();

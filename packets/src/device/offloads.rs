@@ -1,12 +1,11 @@
-//! What a device does to frames before anybody sees them, as far as that has to be off, how many queues it sends by
-//! (SIOCETHTOOL), and what it is called.
+//! What a device does to frames before anybody sees them, as far as that has to be off, and how many queues it sends by
+//! (SIOCETHTOOL).
 #![allow(unsafe_code, reason = "ioctl takes a pointer")]
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Commands (linux/ethtool.h).
 const GET_FLAGS: u32 = 0x25;
@@ -72,19 +71,6 @@ impl Offloads {
 fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?)
-}
-
-/// What the device of a number is called; none if there is no such device.
-///
-/// # Errors
-///
-/// What the system says.
-pub(super) fn name(index: u32) -> io::Result<Option<String>> {
-    match netdevice::index_to_name(socket()?, index) {
-        Ok(name) => Ok(Some(name)),
-        Err(Errno::NXIO | Errno::NODEV) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// By how many queues a device sends. It may not be able to say.

@@ -31,7 +31,18 @@ struct Notes {
     file: Option<File>,
     /// The first line.
     head: String,
-    all: Vec<Note>,
+    all: Vec<Noted>,
+    /// The last one.
+    serial: u64,
+}
+
+#[derive(Debug)]
+struct Noted {
+    /// Tells it from others of its device, or of another device that has its number.
+    serial: u64,
+    /// Nobody here has the device attached any more: it could not be set back.
+    is_left: bool,
+    note: Note,
 }
 
 impl Record {
@@ -45,28 +56,53 @@ impl Record {
                 return Self::nowhere();
             }
         };
-        let all = read(&file, &head).unwrap_or_else(|error| {
-            log::warn!("what another switch has altered before it was killed stays so: {error}");
-            // It would be read again and again.
-            let _ = file.set_len(0);
-            Vec::new()
-        });
-        Self(Mutex::new(Notes { file: Some(file), head, all }))
+        let left = match read(&file, &head) {
+            Ok(Left::Notes(all)) => all,
+            Ok(Left::Broken) => {
+                log::warn!(
+                    "what another switch has altered before it was killed stays so: its notes are not in order"
+                );
+                // It would be read again and again.
+                let _ = file.set_len(0);
+                Vec::new()
+            }
+            Ok(Left::Others(what)) => {
+                log::warn!(
+                    "what attaching alters stays so if this switch is killed: in the file beside its path, with .lock behind its \
+                     name, {what}; remove it if nobody needs it"
+                );
+                return Self::nowhere();
+            }
+            Err(error) => {
+                log::warn!("what attaching alters stays so if this switch is killed: {error}");
+                return Self::nowhere();
+            }
+        };
+        let serial = left.len() as u64;
+        let noted = |(serial, note)| Noted { serial, is_left: true, note };
+        let all = (1..).zip(left).map(noted).collect();
+        Self(Mutex::new(Notes { file: Some(file), head, all, serial }))
     }
 
     /// Notes that nobody reads.
     pub(crate) const fn nowhere() -> Self {
-        Self(Mutex::new(Notes { file: None, head: String::new(), all: Vec::new() }))
+        Self(Mutex::new(Notes { file: None, head: String::new(), all: Vec::new(), serial: 0 }))
+    }
+
+    /// Whether nobody reads them: what stands in the file is not this switch's.
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.notes().file.is_none()
     }
 
     /// Sets back what a switch has left that was killed. What cannot be now stays noted.
     pub(crate) fn undo(&self) {
-        let all = self.notes().all.clone();
-        for note in all {
+        let left = |noted: &Noted| noted.is_left.then(|| (noted.serial, noted.note.clone()));
+        let all: Vec<_> = self.notes().all.iter().filter_map(left).collect();
+        for (serial, note) in all {
             match note.set_back() {
                 Ok(()) => {
                     log::info!("{} is set as it was before another switch was killed", note.name);
-                    self.forget(note.index);
+                    self.forget(serial);
                 }
                 Err(error) => log::warn!(
                     "{} is not set as it was before another switch was killed: {error}",
@@ -81,31 +117,54 @@ impl Record {
         self.notes().all.is_empty()
     }
 
-    /// Notes what a device has to be set back to, in place of what was noted of it. To be called before it is altered.
-    pub(super) fn note(&self, note: &Note) {
+    /// Notes what a device has to be set back to, with what was left to be set back of it: returns that, and its number here. To be
+    /// called before it is altered.
+    pub(super) fn begin(&self, mut note: Note) -> (u64, Note) {
         let mut notes = self.notes();
-        notes.all.retain(|other| other.index != note.index);
-        let noted = match notes.all.len() {
-            0..MAX_NOTES => {
-                notes.all.push(note.clone());
-                notes.write()
+        notes.serial += 1;
+        let serial = notes.serial;
+        // Of two devices of one number, the other one has gone.
+        if let Some(at) = notes.all.iter().position(|other| other.note.index == note.index) {
+            let older = notes.all.swap_remove(at);
+            if older.is_left && older.note.name == note.name {
+                note.add(&older.note);
             }
-            _ => Err(io::Error::other("there are too many notes")),
-        };
-        if let Err(error) = noted {
-            log::warn!("{} stays altered if this switch is killed: {error}", note.name);
+        }
+        if !note.is_empty() {
+            notes.put(serial, &note);
+        } else if let Err(error) = notes.write() {
+            log::warn!("what was noted of {} is believed by the next switch: {error}", note.name);
+        }
+        (serial, note)
+    }
+
+    /// Something else is known of a device that is altered.
+    pub(super) fn change(&self, serial: u64, note: &Note) {
+        if note.is_empty() {
+            return self.forget(serial);
+        }
+        let mut notes = self.notes();
+        notes.all.retain(|other| other.serial != serial);
+        // One that has its number now has come later.
+        if !notes.all.iter().any(|other| other.note.index == note.index) {
+            notes.put(serial, note);
         }
     }
 
-    /// A device is as it was.
-    pub(super) fn forget(&self, index: u32) {
+    /// A device could not be set back.
+    pub(super) fn leave(&self, serial: u64) {
         let mut notes = self.notes();
-        let before = notes.all.len();
-        notes.all.retain(|note| note.index != index);
-        if notes.all.len() < before
-            && let Err(error) = notes.write()
-        {
-            log::warn!("device {index} may be set back once more by the next switch: {error}");
+        let noted = notes.all.iter_mut().find(|noted| noted.serial == serial);
+        noted.into_iter().for_each(|noted| noted.is_left = true);
+    }
+
+    /// A device is as it was.
+    pub(super) fn forget(&self, serial: u64) {
+        let mut notes = self.notes();
+        let Some(at) = notes.all.iter().position(|noted| noted.serial == serial) else { return };
+        let Noted { note, .. } = notes.all.swap_remove(at);
+        if let Err(error) = notes.write() {
+            log::warn!("{} may be set back once more by the next switch: {error}", note.name);
         }
     }
 
@@ -115,6 +174,19 @@ impl Record {
 }
 
 impl Notes {
+    fn put(&mut self, serial: u64, note: &Note) {
+        let noted = match self.all.len() {
+            0..MAX_NOTES => {
+                self.all.push(Noted { serial, is_left: false, note: note.clone() });
+                self.write()
+            }
+            _ => Err(io::Error::other("there are too many notes")),
+        };
+        if let Err(error) = noted {
+            log::warn!("{} stays altered if this switch is killed: {error}", note.name);
+        }
+    }
+
     /// One call writes them, so that a switch which is killed meanwhile leaves the former ones or these.
     fn write(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
@@ -123,7 +195,7 @@ impl Notes {
         }
         let mut text = Vec::new();
         writeln!(text, "{}", self.head)?;
-        self.all.iter().try_for_each(|note| writeln!(text, "{note}"))?;
+        self.all.iter().try_for_each(|noted| writeln!(text, "{}", noted.note))?;
         text.extend(END.bytes());
         let written = file.write_at(&text, 0)?;
         if written < text.len() {
@@ -153,40 +225,56 @@ fn check(file: &File) -> io::Result<()> {
     if is_own { Ok(()) } else { Err(io::Error::new(io::ErrorKind::PermissionDenied, why)) }
 }
 
-/// The notes of a file. None if they are of another time or network namespace.
-fn read(file: &File, head: &str) -> io::Result<Vec<Note>> {
-    let mut text = String::new();
-    file.take(MAX_LEN).read_to_string(&mut text)?;
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    parse(&text, head)
+/// What stands in a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Left {
+    /// Notes of a switch that was killed; none if they are of a time before the machine was started.
+    Notes(Vec<Note>),
+    /// Notes, and not in order.
+    Broken,
+    /// Something that is not to be touched.
+    Others(&'static str),
 }
 
-fn parse(text: &str, head: &str) -> io::Result<Vec<Note>> {
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "its notes are not in order");
-    let (first, rest) = text.split_once('\n').ok_or_else(invalid)?;
-    if !first.starts_with(MAGIC) {
-        return Err(invalid());
+fn read(file: &File, head: &str) -> io::Result<Left> {
+    let mut text = Vec::new();
+    file.take(MAX_LEN).read_to_end(&mut text)?;
+    Ok(parse(&String::from_utf8_lossy(&text), head))
+}
+
+fn parse(text: &str, head: &str) -> Left {
+    if text.is_empty() {
+        return Left::Notes(Vec::new());
     }
-    if first != head {
-        let (of, own) = (first.rsplit_once(' '), head.rsplit_once(' '));
-        if of.map(|of| of.0) != own.map(|own| own.0) {
+    let Some(of) = text.strip_prefix(MAGIC).filter(|of| of.starts_with([' ', '\n'])) else {
+        return Left::Others("there are no notes of a switch");
+    };
+    let Some((first, rest)) = of.split_once('\n') else { return Left::Broken };
+    let own = head.strip_prefix(MAGIC).unwrap_or_default();
+    if first != own {
+        return match (first.rsplit_once(' '), own.rsplit_once(' ')) {
+            (Some((boot, _)), Some((own, _))) if boot == own => {
+                Left::Others("there are notes of a switch in another network namespace")
+            }
             // The machine has been started since: nothing is as it was set.
-            return Ok(Vec::new());
-        }
-        return Err(io::Error::other("it was in another network namespace"));
+            _ => Left::Notes(Vec::new()),
+        };
     }
+    notes(rest).map_or(Left::Broken, Left::Notes)
+}
+
+/// All lines; none if one is not in order.
+fn notes(text: &str) -> Option<Vec<Note>> {
     let mut all: Vec<Note> = Vec::new();
-    let mut lines = rest.split_inclusive('\n');
+    let mut lines = text.split_inclusive('\n');
     loop {
-        let line = lines.next().ok_or_else(invalid)?;
+        let line = lines.next()?;
         if line == END {
-            return Ok(all);
+            return Some(all);
         }
-        let note = line.strip_suffix('\n').and_then(Note::read).ok_or_else(invalid)?;
+        let note = line.strip_suffix('\n').and_then(Note::read)?;
         if all.len() >= MAX_NOTES || all.iter().any(|other| other.index == note.index) {
-            return Err(invalid());
+            return None;
         }
         all.push(note);
     }

@@ -125,6 +125,12 @@ impl Socket {
         self.is_zero_copy
     }
 
+    /// Whether its device has gone, or to another network namespace, from which it may have come back without this socket (`xsk_notifier`
+    /// of net/xdp/xsk.c): told once.
+    pub(super) fn has_lost_its_device(&self) -> bool {
+        matches!(sockopt::socket_error(&self.socket), Ok(Err(_)))
+    }
+
     /// How many frames the kernel has had for the socket and dropped, as they were longer than the memory of one.
     pub(super) fn too_long(&self) -> u64 {
         let Ok(counted) = sockopt::xdp_statistics(&self.socket) else { return 0 };
