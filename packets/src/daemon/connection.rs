@@ -98,7 +98,7 @@ impl Daemon {
             }
             let (user, serial) = (connection.user, connection.serial);
             let is_confined = connection.is_confined;
-            if self.users.get(&user).is_some_and(|user| user.is_flooding(serial)) {
+            if self.is_flooding(user, serial) {
                 log::warn!(
                     "a connection of user {user} is closed: he hands over more than is closed"
                 );

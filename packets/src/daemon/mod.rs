@@ -240,7 +240,7 @@ impl Daemon {
     /// Closes a connection of nobody here. Its program may have sent something already, so that closing it may wait.
     fn turn_away(&mut self, socket: OwnedFd, user: Option<u32>) {
         if let Some(user) = user.and_then(|user| self.users.get(&user))
-            && !user.is_flooding(0)
+            && !user.is_flooding(0, || true)
         {
             return user.clerk(0).end([socket]);
         }
@@ -281,7 +281,7 @@ impl Daemon {
         if account.connections + account.queues >= MAX_CONNECTIONS_PER_USER {
             return refuse(socket, "connections of this user");
         }
-        if account.is_flooding(0) || !has_descriptors {
+        if account.is_flooding(0, || true) || !has_descriptors {
             return refuse(socket, "descriptors of this user");
         }
         let connection = Connection::new(socket, user, self.serial + 1);
@@ -296,6 +296,12 @@ impl Daemon {
             None => self.connections.push(Some(connection)),
         }
         Ok(())
+    }
+
+    /// Whether the connection of that serial number is to be closed.
+    fn is_flooding(&self, user: u32, serial: u64) -> bool {
+        let account = self.users.get(&user);
+        account.is_some_and(|account| account.is_flooding(serial, || self.has_descriptors(user)))
     }
 
     /// Whether a user may have another descriptor.
