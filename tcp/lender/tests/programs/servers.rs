@@ -312,3 +312,40 @@ for host in ('127.0.0.1', ''): refused(host)
     assert_eq!(told, told_of_binding);
     lent.end();
 }
+
+/// A socket that connects keeps the address that it connects from.
+#[test]
+fn any_port_is_none_that_a_connection_has() {
+    const PROGRAM: &str = "
+import errno, socket
+def bound():
+    one = socket.socket()
+    one.bind(('127.0.0.1', 0))
+    return one
+def two():
+    while True:
+        # That others are closed may be seen late.
+        try: return bound(), bound()
+        except OSError as error: assert error.errno == errno.EADDRINUSE
+def check(*others):
+    assert len({one.getsockname()[1] for one in (server, client, *others)}) == 4
+    try: print(bound().getsockname())
+    except OSError as error: print(errno.errorcode[error.errno])
+server = bound()
+server.listen()
+client = bound()
+client.setblocking(False)
+assert client.connect_ex(server.getsockname()) in (0, errno.EINPROGRESS)
+check(*two())
+client.setblocking(True)
+accepted, peer = server.accept()
+assert peer == client.getsockname()
+client.sendall(b'there')
+assert accepted.recv(9) == b'there'
+check(*two())
+";
+    let switch = Switch::start();
+    let (lent, _) = Lent::handed(&switch, 4);
+    assert_eq!(lent.run("python3", &["-c", PROGRAM]), "EADDRINUSE\nEADDRINUSE\n");
+    lent.end();
+}
