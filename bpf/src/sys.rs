@@ -139,6 +139,7 @@ const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 /// BPF_PROG_TYPE_XDP and BPF_XDP.
 const XDP: u32 = 6;
 const XDP_ATTACH: u32 = 37;
@@ -462,6 +463,40 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     let fields = UpdateLink { link, program, flags: 0, old: 0 };
     // SAFETY: the fields are those of the command and point to nothing.
     unsafe { bpf(LINK_UPDATE, &fields) }.map(drop)
+}
+
+/// The fields of `union bpf_attr` for [`OBJ_GET_INFO_BY_FD`].
+#[repr(C)]
+struct GetInfo {
+    descriptor: u32,
+    len: u32,
+    info: u64,
+}
+
+/// The beginning of `struct bpf_link_info`, of a link of XDP.
+#[derive(Default)]
+#[repr(C, align(8))]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    pad: u32,
+    interface: u32,
+    rest: [u32; 3],
+}
+
+/// The number of the device that a program is attached to, in that device's network namespace; 0 if it has gone.
+pub(crate) fn link_interface(link: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = LinkInfo::default();
+    let fields = GetInfo {
+        descriptor: link.as_raw_fd().cast_unsigned(),
+        len: size_of::<LinkInfo>() as u32,
+        info: std::ptr::from_mut(&mut info).expose_provenance() as u64,
+    };
+    // SAFETY: the fields are those of the command; `info` lives, nobody else has it, and the kernel writes no more than `len`
+    // octets there.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &fields) }?;
+    Ok(info.interface)
 }
 
 /// Ends what a link has attached, whoever else has a descriptor of it.

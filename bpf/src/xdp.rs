@@ -107,6 +107,16 @@ impl Link {
     pub fn update(&self, program: &XdpProgram) -> io::Result<()> {
         sys::update_link(self.0.as_fd(), program.0.as_fd())
     }
+
+    /// The number of the device; none once that has gone. One that is in another network namespace by now has its number there.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn interface(&self) -> io::Result<Option<u32>> {
+        let interface = sys::link_interface(self.0.as_fd())?;
+        Ok(Some(interface).filter(|interface| *interface > 0))
+    }
 }
 
 impl Drop for Link {

@@ -8,11 +8,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use common::{PATIENCE, Stack, Switch, layout, tuple};
-use quicket_packets::Tuple;
 use quicket_packets::client::{Opening, Port, inherited};
 use quicket_packets::control::Control;
 use quicket_packets::daemon::MAX_RESERVED;
 use quicket_packets::device::Mode;
+use quicket_packets::{Layout, Tuple};
 
 const UDP: u8 = 17;
 
@@ -119,6 +119,44 @@ fn who_was_handed_a_connection_has_none_of_the_powers_of_who_opened_it() {
     let mut peer = switch.stack("127.0.0.1");
     peer.send(stack.address, b"still");
     assert_eq!(stack.receive().1, b"still");
+}
+
+/// All of them are charged to one user.
+#[test]
+fn who_was_handed_a_connection_leaves_something_to_those_who_come_later() {
+    let switch = Switch::start();
+    let small = Layout::new(16, 16, 128).unwrap();
+    let greedy = |layout| {
+        let mut port = Port::open_on(opened(&switch, 1).0, layout).unwrap();
+        let mut queues = Vec::new();
+        let error = loop {
+            match port.add_queue(layout) {
+                Ok(queue) => queues.push(queue),
+                Err(error) => break error,
+            }
+        };
+        (port, queues, error)
+    };
+    let all = [(); 3].map(|()| greedy(small));
+    assert_eq!(all.each_ref().map(|(_, queues, _)| queues.len()), [63, 31, 15]);
+    assert!(all.iter().all(|(_, _, error)| error.kind() == ErrorKind::QuotaExceeded));
+    // Who has opened them has what is left.
+    drop(switch.stack("127.0.0.1"));
+    drop(all);
+    // The same of memory: a little more than 8 MiB each.
+    let large = Layout::new(256, 256, 16384).unwrap();
+    let begun = Instant::now();
+    // What there was before is given back some time.
+    let all = loop {
+        let first = greedy(large);
+        if first.1.len() == 14 {
+            break [first, greedy(large)];
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} queues", first.1.len());
+    };
+    assert_eq!(all[1].1.len(), 7);
+    assert!(all.iter().all(|(_, _, error)| error.kind() == ErrorKind::OutOfMemory));
+    drop(switch.open());
 }
 
 #[test]

@@ -20,7 +20,9 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
-use rustix::process::{Resource, Rlimit, Uid, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, Uid, WaitOptions, kill_process, setrlimit, waitpid,
+};
 
 /// Descriptors that the switch may have.
 const DESCRIPTORS: usize = 1024;
@@ -84,6 +86,16 @@ impl Of {
         let status = std::fs::read_to_string(status).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
+    /// Does something while the switch stands still: it has seen nothing of it before all of it is done.
+    fn paused<T>(&self, what: impl FnOnce() -> T) -> T {
+        let process = Pid::from_child(&self.process);
+        kill_process(process, Signal::STOP).unwrap();
+        waitpid(Some(process), WaitOptions::UNTRACED).unwrap();
+        let made = what();
+        kill_process(process, Signal::CONT).unwrap();
+        made
     }
 
     fn stack(&self) -> Stack {
@@ -352,6 +364,45 @@ fn a_connection_that_was_handed_on_is_charged_to_who_has_opened_it() {
     let third = UdpSocket::bind("127.0.0.1:0").unwrap();
     let error = Port::open_on(open(&third), large).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    switch.serves();
+}
+
+/// A connection that was handed on is that of a program which he has no hold of.
+#[test]
+fn what_comes_by_a_connection_that_was_handed_on_keeps_nobody_else_of_the_account_waiting() {
+    let Some(switch) = Of::all(
+        "what_comes_by_a_connection_that_was_handed_on_keeps_nobody_else_of_the_account_waiting",
+    ) else {
+        return;
+    };
+    // Closing the socket closes what is in it, which waits.
+    let nested = || {
+        let (to, holder) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (one, other) = lingering();
+        assert!(send(&to, &[0], &[one.as_fd()]));
+        (holder, other)
+    };
+    let (mut kept, mut controls) = (Vec::new(), Vec::new());
+    for requests in [&[2][..], &[4], &[2, 4, 4]] {
+        let opening = as_user(HOST, || Opening::connect(&switch.path).unwrap());
+        let control = opening.confine().unwrap();
+        // Whoever closes it last waits: the switch.
+        switch.paused(|| {
+            as_user(HOST, || {
+                for request in requests {
+                    let (holder, other) = nested();
+                    assert!(send(&control, &[*request], &[holder.as_fd()]));
+                    kept.push(other);
+                }
+            });
+        });
+        controls.push(control);
+    }
+    as_user(HOST, || {
+        let begun = Instant::now();
+        drop(switch.stack());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    });
     switch.serves();
 }
 

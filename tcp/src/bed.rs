@@ -1,29 +1,29 @@
 //! What a thread sleeps on: the bell of the port, and an event by which others interrupt it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use quicket_packets::Bell;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+
+use crate::event::Event;
 
 #[derive(Debug)]
 pub(crate) struct Bed {
     /// Readable when the sleeper is to wake up.
-    event: OwnedFd,
+    event: Event,
 }
 
 impl Bed {
     pub(crate) fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event })
+        Ok(Self { event: Event::new()? })
     }
 
     /// Wakes whoever sleeps here, or is going to.
     pub(crate) fn kick(&self) {
-        // It fails where it is full, and then the sleeper wakes up anyway.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        self.event.ring();
     }
 
     /// Sleeps until somebody kicks, or the time is over.
@@ -31,7 +31,7 @@ impl Bed {
         let mut only = [PollFd::new(&self.event, PollFlags::IN)];
         wait(&mut only, time);
         if !only[0].revents().is_empty() {
-            self.clear();
+            self.event.clear();
         }
     }
 
@@ -43,13 +43,9 @@ impl Bed {
         wait(&mut both, time);
         let [is_rung, is_kicked] = [0, 1].map(|at: usize| !both[at].revents().is_empty());
         if is_kicked {
-            self.clear();
+            self.event.clear();
         }
         is_rung
-    }
-
-    fn clear(&self) {
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }
 

@@ -11,6 +11,7 @@ use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 
 use crate::connection::{Connection, ORPHAN_TIME, Prepared, Role};
+use crate::driving::Step;
 use crate::isn::{self, InitialSequence};
 use crate::listening::Listening;
 use crate::out::Out;
@@ -119,10 +120,6 @@ impl Connections {
             .get_mut(id)
             .and_then(Option::as_deref_mut)
             .ok_or_else(|| ErrorKind::NotConnected.into())
-    }
-
-    pub(crate) fn listening(&mut self, local: SocketAddr) -> Option<&mut Listening> {
-        self.listening.get_mut(&local)
     }
 
     pub(crate) fn next_timer(&self) -> Option<Instant> {
@@ -341,17 +338,10 @@ impl Connections {
         Some(id)
     }
 
-    /// Who is awake has accepted one: another one need not be woken for it, unless more have come.
-    pub(crate) fn call_off(&mut self, local: SocketAddr) {
-        let Some(listening) = self.listening.get_mut(&local) else { return };
-        if !listening.has_called_too_many() {
-            return;
-        }
-        let is_its = |wake: &Wake| matches!(wake, Wake::One(other) if Arc::ptr_eq(other, &listening.changed));
-        if let Some(at) = self.woken.iter().position(is_its) {
-            self.woken.remove(at);
-            listening.call_off();
-        }
+    /// Hears what a caller does that waits for a connection, and says what it sleeps on.
+    pub(crate) fn step(&mut self, local: SocketAddr, step: Step) -> io::Result<Arc<Condvar>> {
+        let listening = self.listening.get_mut(&local).ok_or(ErrorKind::NotConnected)?;
+        Ok(listening.step(step, &mut self.woken))
     }
 
     /// A stream has gone: what was written still leaves.
@@ -431,9 +421,7 @@ impl Connections {
                 connection.role = Role::Queued;
                 connection.deadline = None;
                 if let Some(listening) = self.listening.get_mut(&ends.local) {
-                    listening.establish(turn);
-                    self.woken.extend(listening.call());
-                    self.woken.extend(listening.watched.iter().filter_map(Watched::note));
+                    listening.establish(turn, &mut self.woken);
                 }
             }
             // Nobody will read that (RFC 2525, Section 2.17).
@@ -499,7 +487,7 @@ impl Connections {
 
     /// The same for a listener.
     pub(crate) fn watch_listener(&mut self, local: SocketAddr, watched: Watched) -> io::Result<()> {
-        let listening = self.listening(local).ok_or(ErrorKind::NotConnected)?;
+        let listening = self.listening.get_mut(&local).ok_or(ErrorKind::NotConnected)?;
         let wake = listening.watched.insert(watched).note();
         self.woken.extend(wake);
         Ok(())

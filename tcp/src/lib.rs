@@ -30,6 +30,7 @@ mod connection;
 mod connections;
 mod device;
 mod driving;
+mod event;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod initial;

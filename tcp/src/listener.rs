@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use crate::driving::Step;
 use crate::shared::Handle;
 use crate::stack::Stack;
 use crate::stream::TcpStream;
@@ -62,7 +61,6 @@ impl TcpListener {
         let local = self.local;
         let is_nonblocking = self.is_nonblocking.load(Ordering::Relaxed);
         let time = is_nonblocking.then_some(std::time::Duration::ZERO);
-        let listens = || io::Error::from(io::ErrorKind::NotConnected);
         let id = self.handle.0.block(
             time,
             |core| match core.check() {
@@ -71,15 +69,7 @@ impl TcpListener {
                     core.connections.accept(local).map_or(Poll::Pending, |id| Poll::Ready(Ok(id)))
                 }
             },
-            |core, step| {
-                let listening = core.connections.listening(local).ok_or_else(listens)?;
-                listening.step(step);
-                let changed = Arc::clone(&listening.changed);
-                if step == Step::Serves {
-                    core.connections.call_off(local);
-                }
-                Ok(changed)
-            },
+            |core, step| core.connections.step(local, step),
         )?;
         let stream = TcpStream::new(Arc::clone(&self.handle), id)?;
         let peer = stream.peer_addr()?;

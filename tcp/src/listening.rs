@@ -68,39 +68,52 @@ impl Listening {
         self.half_open.remove(&turn);
     }
 
-    /// The handshake is complete.
-    pub(crate) fn establish(&mut self, turn: u64) {
+    /// The handshake is complete: adds those who are to be woken for that.
+    pub(crate) fn establish(&mut self, turn: u64, woken: &mut Vec<Wake>) {
         self.queue.extend(self.half_open.remove(&turn));
+        woken.extend(self.call());
+        woken.extend(self.watched.iter().filter_map(Watched::note));
     }
 
     /// Says who is to be woken for another connection, if one sleeps that has not been called.
-    pub(crate) fn call(&mut self) -> Option<Wake> {
+    fn call(&mut self) -> Option<Wake> {
         let calls = self.called < self.waiters;
         self.called += u32::from(calls);
         calls.then(|| Wake::One(Arc::clone(&self.changed)))
     }
 
-    /// A call is not made, as somebody else has come for it; or somebody has come.
-    pub(crate) const fn call_off(&mut self) {
-        self.called = self.called.saturating_sub(1);
-    }
-
     /// More have been called than there is to accept.
-    pub(crate) fn has_called_too_many(&self) -> bool {
+    fn has_called_too_many(&self) -> bool {
         self.called as usize > self.queue.len()
     }
 
-    /// Counts who sleeps.
-    pub(crate) const fn step(&mut self, step: Step) {
+    /// Who is awake has accepted one: another one need not be woken for it, unless more have come.
+    fn call_off(&mut self, woken: &mut Vec<Wake>) {
+        if !self.has_called_too_many() {
+            return;
+        }
+        let is_its =
+            |wake: &Wake| matches!(wake, Wake::One(other) if Arc::ptr_eq(other, &self.changed));
+        if let Some(at) = woken.iter().position(is_its) {
+            woken.remove(at);
+            self.called = self.called.saturating_sub(1);
+        }
+    }
+
+    /// Hears what a caller does that waits for a connection, and says what it sleeps on. `woken` are those who are to be woken.
+    pub(crate) fn step(&mut self, step: Step, woken: &mut Vec<Wake>) -> Arc<Condvar> {
         match step {
             Step::Sleeps => self.waiters += 1,
             Step::Wakes => {
                 self.waiters = self.waiters.saturating_sub(1);
-                self.call_off();
+                // It has come, whether it was called or not.
+                self.called = self.called.saturating_sub(1);
             }
+            Step::Serves => self.call_off(woken),
             // Whoever sleeps at the bell takes all connections there.
-            Step::Leads | Step::Follows | Step::Serves => {}
+            Step::Leads | Step::Follows => {}
         }
+        Arc::clone(&self.changed)
     }
 
     pub(crate) fn accept(&mut self) -> Option<Id> {
@@ -119,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_room_and_established_ones_wait_in_their_order() {
-        let mut listening = Listening::new(2);
+        let (mut listening, mut woken) = (Listening::new(2), Vec::new());
         for id in 0..MAX_HALF_OPEN {
             assert_eq!((listening.in_the_way(), listening.turn()), (None, id as u64));
             listening.begin(id);
@@ -127,11 +140,11 @@ mod tests {
         assert_eq!(listening.in_the_way(), Some(0));
         listening.forget(0);
         assert_eq!(listening.in_the_way(), None);
-        listening.establish(7);
+        listening.establish(7, &mut woken);
         assert!(listening.has_room());
-        listening.establish(3);
+        listening.establish(3, &mut woken);
         // One that has gone meanwhile.
-        listening.establish(0);
+        listening.establish(0, &mut woken);
         assert!(!listening.has_room());
         assert_eq!(
             [listening.accept(), listening.accept(), listening.accept()],
@@ -142,22 +155,24 @@ mod tests {
 
     #[test]
     fn as_many_are_called_as_come_beyond_those_that_are_taken_at_once() {
-        let mut listening = Listening::new(8);
-        (0..2).for_each(|_| listening.step(Step::Sleeps));
-        let mut calls = 0;
+        let (mut listening, mut woken) = (Listening::new(8), Vec::new());
+        for _ in 0..2 {
+            listening.step(Step::Sleeps, &mut woken);
+        }
         for id in 0..3 {
             listening.begin(id);
-            listening.establish(id as u64);
-            calls += usize::from(listening.call().is_some());
+            listening.establish(id as u64, &mut woken);
         }
-        assert_eq!(calls, 2, "who sleeps is called once");
+        assert_eq!(woken.len(), 2, "who sleeps is called once");
         // One is taken by who is awake: two are left for the two.
         assert!(listening.accept().is_some());
-        assert!(!listening.has_called_too_many());
+        listening.step(Step::Serves, &mut woken);
+        assert_eq!(woken.len(), 2);
         // And another one: one too many is called.
         assert!(listening.accept().is_some());
-        assert!(listening.has_called_too_many());
-        listening.call_off();
-        assert!(!listening.has_called_too_many());
+        for _ in 0..2 {
+            listening.step(Step::Serves, &mut woken);
+            assert_eq!(woken.len(), 1);
+        }
     }
 }

@@ -1,13 +1,10 @@
 //! One descriptor that says which of many streams and listeners may be able to do more.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connections::Wake;
+use crate::event::Event;
+use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 /// Watches streams and listeners for a thread that must not wait for one of them. Its descriptor is readable, as an eventfd is,
 /// when [`Watch::take`] has something to say. Each is said once until then, however much has happened.
@@ -19,7 +16,7 @@ pub struct Watch {
 #[derive(Debug)]
 struct Inner {
     ready: Mutex<Vec<Arc<Mark>>>,
-    event: OwnedFd,
+    event: Event,
 }
 
 /// What one of those that are watched is called.
@@ -35,14 +32,13 @@ impl Watch {
     ///
     /// What the system says if there is no descriptor.
     pub fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { inner: Arc::new(Inner { ready: Mutex::default(), event }) })
+        let (ready, event) = (Mutex::default(), Event::new()?);
+        Ok(Self { inner: Arc::new(Inner { ready, event }) })
     }
 
     /// Adds the tokens of those that are to be looked at. Whatever happens from now on is said anew.
     pub fn take(&self, tokens: &mut Vec<u64>) {
-        // It fails where nobody has rung.
-        let _ = rustix::io::read(&self.inner.event, &mut [0; 8]);
+        self.inner.event.clear();
         let ready = std::mem::take(&mut *self.inner.ready());
         tokens.extend(ready.into_iter().map(|mark| {
             mark.is_noted.store(false, Ordering::Release);
@@ -50,15 +46,13 @@ impl Watch {
         }));
     }
 
+    pub(crate) fn event(&self) -> &Event {
+        &self.inner.event
+    }
+
     pub(crate) fn watched(&self, token: u64) -> Watched {
         let mark = Arc::new(Mark { token, is_noted: AtomicBool::new(false) });
         Watched { inner: Arc::clone(&self.inner), mark }
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.event.as_fd()
     }
 }
 
@@ -94,28 +88,6 @@ pub(crate) struct Ring(Arc<Inner>);
 
 impl Ring {
     pub(crate) fn ring(self) {
-        // It fails where it is full, and then it is readable anyway.
-        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_is_said_once_until_it_is_taken_and_then_anew() {
-        let watch = Watch::new().unwrap();
-        let (one, other) = (watch.watched(1), watch.watched(2));
-        assert!(one.note().is_some(), "the first rings");
-        assert!(one.note().is_none() && other.note().is_none());
-        let mut tokens = Vec::new();
-        watch.take(&mut tokens);
-        assert_eq!(tokens, [1, 2]);
-        watch.take(&mut tokens);
-        assert_eq!(tokens, [1, 2]);
-        assert!(other.note().is_some());
-        watch.take(&mut tokens);
-        assert_eq!(tokens, [1, 2, 2]);
+        self.0.event.ring();
     }
 }

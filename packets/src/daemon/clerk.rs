@@ -75,6 +75,12 @@ impl Clerk {
         Ok(Self { jobs, count })
     }
 
+    /// One that never gets anything done.
+    #[cfg(test)]
+    pub(super) fn stuck() -> Self {
+        Self { jobs: channel().0, count: Arc::default() }
+    }
+
     /// Finds out what a socket proves.
     pub(super) fn check(&self, connection: usize, serial: u64, user: u32, socket: OwnedFd) {
         self.give(Job::Check { connection, serial, user, socket });

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 
 use super::clerk::Finding;
 use super::reserve::Reserved;
-use super::user::User;
 use super::{CONNECTION, Daemon, token};
 use crate::local;
 use crate::protocol::{Answer, MAX_MESSAGE, Request};
@@ -97,8 +96,9 @@ impl Daemon {
             if connection.is_waiting {
                 return;
             }
-            let (user, is_confined) = (connection.user, connection.is_confined);
-            if self.users.get(&user).is_some_and(User::is_flooding) {
+            let (user, serial) = (connection.user, connection.serial);
+            let is_confined = connection.is_confined;
+            if self.is_flooding(user, serial) {
                 log::warn!(
                     "a connection of user {user} is closed: he hands over more than is closed"
                 );
@@ -108,7 +108,7 @@ impl Daemon {
             let received = local::receive(connection.socket.as_fd(), &mut buffer);
             let (len, mut descriptors) = match received {
                 Ok((0, descriptors)) => {
-                    self.put_away(user, descriptors);
+                    self.put_away(user, serial, descriptors);
                     return self.close(at);
                 }
                 Ok(received) => received,
@@ -117,7 +117,7 @@ impl Daemon {
             };
             let first = if descriptors.is_empty() { None } else { Some(descriptors.remove(0)) };
             let is_stray = is_confined && !descriptors.is_empty();
-            self.put_away(user, descriptors);
+            self.put_away(user, serial, descriptors);
             if is_stray {
                 // Those who share the account are not to pay for what waits to be closed.
                 return self.close(at);
@@ -132,7 +132,7 @@ impl Daemon {
                     }
                 }
                 (request, descriptor) => {
-                    self.put_away(user, descriptor);
+                    self.put_away(user, serial, descriptor);
                     match request {
                         Some(request) if self.is_beyond(at, request) => {
                             let why = "this connection was handed to a program that may have a port by it, and nothing else";
@@ -171,10 +171,10 @@ impl Daemon {
         }
     }
 
-    /// Has a user's clerk close what he has sent and nobody wanted.
-    pub(super) fn put_away(&self, user: u32, descriptors: impl IntoIterator<Item = OwnedFd>) {
+    /// Has the clerk of a connection close what has come by it and nobody wanted.
+    fn put_away(&self, user: u32, serial: u64, descriptors: impl IntoIterator<Item = OwnedFd>) {
         if let Some(user) = self.users.get(&user) {
-            user.clerk.close(descriptors);
+            user.clerk(serial).close(descriptors);
         }
     }
 
@@ -182,8 +182,8 @@ impl Daemon {
     pub(super) fn put_away_handed(&mut self) {
         for (port, descriptor) in self.forwarder.take_handed() {
             let owner = self.connections.iter().flatten().find(|connection| connection.has(port));
-            match owner.map(|connection| connection.user) {
-                Some(user) => self.put_away(user, [descriptor]),
+            match owner.map(|connection| (connection.user, connection.serial)) {
+                Some((user, serial)) => self.put_away(user, serial, [descriptor]),
                 None => self.turn_away(descriptor, None),
             }
         }
@@ -218,10 +218,11 @@ impl Daemon {
             _ => None,
         };
         if refused.is_some() {
-            user.clerk.close([socket]);
+            user.clerk(connection.serial).close([socket]);
             return refused;
         }
-        user.clerk.check(at, connection.serial, connection.user, socket);
+        let serial = connection.serial;
+        user.clerk(serial).check(at, serial, connection.user, socket);
         if let Some(Some(connection)) = self.connections.get_mut(at) {
             connection.is_reserving = reserves;
         }
@@ -262,7 +263,7 @@ impl Daemon {
         while let Ok(Finding { connection: at, serial, user, result }) = self.findings.try_recv() {
             if !self.resume(at, serial) {
                 if let (Some(user), Ok((_, socket))) = (self.users.get(&user), result) {
-                    user.clerk.free([socket]);
+                    user.clerk(serial).free([socket]);
                 }
                 continue;
             }
@@ -282,7 +283,7 @@ impl Daemon {
         let is_reserving = std::mem::take(&mut connection.is_reserving);
         // The system keeps two sockets apart, but not what one proves twice.
         if self.reserved.contains(&tuple) || is_reserving && self.forwarder.has(tuple) {
-            user.clerk.free([socket]);
+            user.clerk(connection.serial).free([socket]);
             return Answer::refuse(Errno::BUSY, format!("{tuple} has an owner"));
         }
         if is_reserving {
@@ -296,7 +297,7 @@ impl Daemon {
             Ok(()) => {
                 user.tuples += 1;
                 if let Some(former) = connection.sockets.insert(tuple, socket) {
-                    user.clerk.free([former]);
+                    user.clerk(connection.serial).free([former]);
                 }
                 return Answer::Registered(tuple);
             }
@@ -305,7 +306,7 @@ impl Daemon {
                 Answer::refuse(Errno::NOSPC, "there are as many tuples as there may be")
             }
         };
-        user.clerk.free([socket]);
+        user.clerk(connection.serial).free([socket]);
         why
     }
 
@@ -321,7 +322,7 @@ impl Daemon {
         };
         if let Some(user) = self.users.get_mut(&connection.user) {
             user.tuples -= 1;
-            user.clerk.free([socket]);
+            user.clerk(connection.serial).free([socket]);
         }
         Answer::Done
     }

@@ -1,37 +1,115 @@
 //! Requests about network devices.
 //!
 //! Attaching one has the kernel check a program and the driver set up its queues, and detaching has it wait for frames that
-//! are on their way: a thread does that, one at a time.
+//! are on their way: a thread does that, one after the other. So a device is as it was before it is attached again, whatever it was
+//! detached for.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::{io, thread};
 
+use quicket_bpf::Tuples;
+use quicket_ring::Bell;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
 use super::{DEVICE, Daemon, ERRORS, LINKS, token};
-use crate::device::{Device, MAX_DEVICES, Mode};
+use crate::device::{Device, MAX_DEVICES, Mode, Record};
 use crate::protocol::{Answer, Name};
 
-/// What a thread has done, for the connection that asked for it.
+/// Who asked: the place of a connection, and its serial number.
+type Asker = (usize, u64);
+
+/// What the thread does.
+enum Job {
+    Attach { asker: Asker, name: String, mode: Mode, tuples: Arc<Tuples> },
+    Detach { asker: Option<Asker>, device: Box<Device> },
+}
+
+/// What the thread has done, for the connection that asked for it.
 pub(super) struct Work {
-    connection: usize,
-    serial: u64,
+    asker: Asker,
     /// The device that is attached; none if one is detached.
     result: io::Result<Option<Device>>,
 }
 
-/// What threads do.
+/// What the thread does, and has done.
 pub(super) struct Works {
+    record: Arc<Record>,
+    /// There from the first device on.
+    thread: Option<Worker>,
     sender: Sender<Work>,
     done: Receiver<Work>,
+    /// Somebody waits for it.
     is_busy: bool,
 }
 
+struct Worker {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
+}
+
 impl Works {
-    pub(super) fn new() -> Self {
+    /// What attaching alters is noted in `record`.
+    pub(super) fn new(record: Arc<Record>) -> Self {
         let (sender, done) = channel();
-        Self { sender, done, is_busy: false }
+        Self { record, thread: None, sender, done, is_busy: false }
+    }
+
+    /// Starts the thread, if there is none.
+    fn start(&mut self, bell: &Arc<Bell>) -> io::Result<()> {
+        if self.thread.is_some() {
+            return Ok(());
+        }
+        let (jobs, work) = channel();
+        let (record, done, bell) =
+            (Arc::clone(&self.record), self.sender.clone(), Arc::clone(bell));
+        let run = move || run(work, &record, &done, &bell);
+        let thread = thread::Builder::new().name("device".into()).spawn(run)?;
+        self.thread = Some(Worker { jobs, thread });
+        Ok(())
+    }
+
+    fn give(&self, job: Job) {
+        // There is one, as there is something to do; and it goes on until this is dropped.
+        if let Some(Worker { jobs, .. }) = &self.thread {
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// Has a device detached that nobody has asked for.
+    fn put_away(&self, device: Device) {
+        self.give(Job::Detach { asker: None, device: Box::new(device) });
+    }
+}
+
+impl Drop for Works {
+    /// Waits for what it does, so that nothing of the switch is left when that has ended.
+    fn drop(&mut self) {
+        if let Some(Worker { jobs, thread }) = self.thread.take() {
+            drop(jobs);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(work: Receiver<Job>, record: &Arc<Record>, done: &Sender<Work>, bell: &Bell) {
+    for job in work {
+        let (asker, result) = match job {
+            Job::Attach { asker, name, mode, tuples } => {
+                (Some(asker), Device::attach(&name, mode, &tuples, record).map(Some))
+            }
+            Job::Detach { asker, device } => {
+                drop(device);
+                (asker, Ok(None))
+            }
+        };
+        if let Some(asker) = asker {
+            // The switch is ending, if there is nobody: then a device is detached here.
+            let _ = done.send(Work { asker, result });
+            let _ = bell.ring();
+        }
     }
 }
 
@@ -42,12 +120,15 @@ impl Daemon {
             Ok(name) => name,
             Err(answer) => return Some(answer),
         };
-        if self.forwarder.network().all().any(|device| device.name == name) {
+        if self.forwarder.network().is_attached(&name) {
             return Some(Answer::refuse(Errno::EXIST, format!("{name} is attached already")));
         }
         if self.forwarder.network().len() >= MAX_DEVICES {
             let why = format!("{MAX_DEVICES} devices are attached: detach one first");
             return Some(Answer::refuse(Errno::NOSPC, why));
+        }
+        if let Err(error) = self.works.start(&self.desk.bell) {
+            return Some(failed("cannot start a thread", &error));
         }
         let tuples = match self.prepare() {
             Ok(tuples) => tuples,
@@ -58,11 +139,11 @@ impl Daemon {
             }
             Err(error) => return Some(failed("cannot attach devices", &error)),
         };
-        self.work(at, move || Device::attach(&name, mode, &tuples).map(Some))
+        self.work(at, |asker| Job::Attach { asker, name, mode, tuples })
     }
 
     /// The table of tuples in the kernel, and ears for changes of devices.
-    fn prepare(&mut self) -> io::Result<std::sync::Arc<quicket_bpf::Tuples>> {
+    fn prepare(&mut self) -> io::Result<Arc<Tuples>> {
         let is_new = self.forwarder.network().links().is_none();
         let tuples = self.forwarder.prepare_network()?;
         if let Some(links) = self.forwarder.network().links().filter(|_| is_new) {
@@ -78,15 +159,12 @@ impl Daemon {
             Err(answer) => return Some(answer),
         };
         let network = self.forwarder.network();
-        let index = network.all().find(|device| device.name == name).map(|device| device.index);
-        let Some(device) = index.and_then(|index| network.remove(index)) else {
+        let Some(device) = network.find(&name).and_then(|index| network.remove(index)) else {
             return Some(Answer::refuse(Errno::NOENT, format!("{name} is not attached")));
         };
         self.unwatch_device(&device);
-        self.work(at, move || {
-            drop(device);
-            Ok(None)
-        })
+        let device = Box::new(device);
+        self.work(at, |asker| Job::Detach { asker: Some(asker), device })
     }
 
     /// The name of a device, if the program is one that may attach and detach, and nothing else is being done.
@@ -105,23 +183,10 @@ impl Daemon {
         name.as_str().map(str::to_owned).ok_or_else(invalid)
     }
 
-    /// Does it on a thread.
-    fn work(
-        &mut self,
-        at: usize,
-        work: impl FnOnce() -> io::Result<Option<Device>> + Send + 'static,
-    ) -> Option<Answer> {
+    /// Has the thread do it, for a connection that waits.
+    fn work(&mut self, at: usize, job: impl FnOnce(Asker) -> Job) -> Option<Answer> {
         let connection = self.connections.get(at).and_then(Option::as_ref)?;
-        let (sender, bell) = (self.works.sender.clone(), self.desk.bell.clone());
-        let serial = connection.serial;
-        let run = move || {
-            // The switch has ended, if there is nobody: then a device is detached here.
-            let _ = sender.send(Work { connection: at, serial, result: work() });
-            let _ = bell.ring();
-        };
-        if let Err(error) = thread::Builder::new().name("device".into()).spawn(run) {
-            return Some(failed("cannot start a thread", &error));
-        }
+        self.works.give(job((at, connection.serial)));
         self.works.is_busy = true;
         self.suspend(at);
         None
@@ -129,7 +194,7 @@ impl Daemon {
 
     /// Takes up what the thread has done.
     pub(super) fn hear_works(&mut self) {
-        while let Ok(Work { connection, serial, result }) = self.works.done.try_recv() {
+        while let Ok(Work { asker: (connection, serial), result }) = self.works.done.try_recv() {
             self.works.is_busy = false;
             let answer = match result {
                 Ok(Some(device)) => self.take_in(device),
@@ -145,21 +210,31 @@ impl Daemon {
 
     /// Forwards by a device from now on.
     fn take_in(&mut self, device: Device) -> Answer {
-        for socket in device.descriptors() {
-            if let Err(error) = epoll::add(&self.events, socket, token(DEVICE, 0), EventFlags::IN) {
-                return failed("cannot watch the device", &error.into());
-            }
-        }
-        let of = token(ERRORS, device.index() as usize);
-        for socket in device.error_sockets() {
-            if let Err(error) = epoll::add(&self.events, socket, of, EventFlags::IN) {
-                return failed("cannot watch what ICMP says by the device", &error.into());
-            }
+        // There are no two of one number: the other one has gone, and nobody has said so yet.
+        self.let_go(device.index());
+        if let Err((what, error)) = self.watch_device(&device) {
+            // Not here, as that waits.
+            self.unwatch_device(&device);
+            self.works.put_away(device);
+            return failed(what, &error.into());
         }
         let attached = device.describe();
         log::info!("{} is attached", attached.name);
         self.forwarder.network().add(device);
         Answer::Attached(attached.into())
+    }
+
+    fn watch_device(&self, device: &Device) -> Result<(), (&'static str, Errno)> {
+        let watch = |socket, of| epoll::add(&self.events, socket, of, EventFlags::IN);
+        for socket in device.descriptors() {
+            watch(socket, token(DEVICE, 0)).map_err(|error| ("cannot watch the device", error))?;
+        }
+        let of = token(ERRORS, device.index() as usize);
+        for socket in device.error_sockets() {
+            let what = "cannot watch what ICMP says by the device";
+            watch(socket, of).map_err(|error| (what, error))?;
+        }
+        Ok(())
     }
 
     fn unwatch_device(&self, device: &Device) {
@@ -168,7 +243,7 @@ impl Daemon {
 
     /// The device of a place in the list.
     pub(super) fn list_device(&mut self, at: u32) -> Answer {
-        match self.forwarder.network().all().nth(at as usize) {
+        match self.forwarder.network().nth(at as usize) {
             Some(attached) => Answer::Attached(attached.into()),
             None => Answer::refuse(Errno::NOENT, "there are no more devices"),
         }
@@ -177,15 +252,17 @@ impl Daemon {
     /// Lets devices go that have gone, or whose rings cannot be.
     pub(super) fn remove_broken_devices(&mut self) {
         while let Some(index) = self.forwarder.network().take_broken() {
-            if let Some(device) = self.forwarder.network().remove(index) {
-                self.unwatch_device(&device);
-                let name = device.describe().name;
-                log::warn!("{name} is detached: it has gone, or its rings cannot be");
-                // As it may take a while.
-                let dropped = thread::Builder::new().name("device".into());
-                // Without a thread it is dropped here, by the error.
-                let _ = dropped.spawn(move || drop(device));
-            }
+            self.let_go(index);
+        }
+    }
+
+    /// Has a device detached, if there is one of that number.
+    fn let_go(&mut self, index: u32) {
+        if let Some(device) = self.forwarder.network().remove(index) {
+            self.unwatch_device(&device);
+            let name = device.name();
+            log::warn!("{name} is detached: it has gone, or its rings cannot be");
+            self.works.put_away(device);
         }
     }
 }
@@ -206,3 +283,7 @@ fn failed(what: &str, error: &io::Error) -> Answer {
         what => Answer::refuse(code, format!("{what}: {error}")),
     }
 }
+
+#[cfg(test)]
+#[path = "devices_tests.rs"]
+mod tests;

@@ -207,7 +207,7 @@ impl Bench {
         // The clerk closes what he has, some time.
         let mut held: VecDeque<_> = users.values().collect();
         while let Some(user) = held.front() {
-            if user.clerk.held() == 0 {
+            if user.held() == 0 {
                 held.pop_front();
             }
             assert!(begun.elapsed() < PATIENCE, "descriptors are not closed");

@@ -119,7 +119,7 @@ impl Daemon {
     ///
     /// `AddrInUse` when there is a switch at that path; or what the system says.
     pub fn bind(path: &Path, for_all: bool) -> io::Result<Self> {
-        let (place, listener) = Place::take(path, for_all)?;
+        let (mut place, listener) = Place::take(path, for_all)?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&events, &listener, token(LISTENER, 0), EventFlags::IN)?;
         let (bell, theirs) = Bell::pair()?;
@@ -130,6 +130,8 @@ impl Daemon {
         let seed: [u64; 3] = std::array::from_fn(|n| {
             seed[n * 8..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         });
+        let namespace = evidence::namespace()?;
+        let record = place.record(namespace)?;
         Ok(Self {
             _place: place,
             listener,
@@ -147,12 +149,12 @@ impl Daemon {
             desk: Desk {
                 findings: sender,
                 bell: Arc::new(theirs),
-                namespace: evidence::namespace()?,
+                namespace,
                 is_awaited: Arc::default(),
             },
             findings,
             bell,
-            works: Works::new(),
+            works: Works::new(record),
         })
     }
 
@@ -262,9 +264,9 @@ impl Daemon {
     /// Closes a connection of nobody here. Its program may have sent something already, so that closing it may wait.
     fn turn_away(&mut self, socket: OwnedFd, user: Option<u32>) {
         if let Some(user) = user.and_then(|user| self.users.get(&user))
-            && !user.is_flooding()
+            && !user.is_flooding(0, || true)
         {
-            return user.clerk.end([socket]);
+            return user.clerk(0).end([socket]);
         }
         if self.porter.is_none() {
             self.porter = Clerk::start(self.desk.clone()).ok();
@@ -303,7 +305,7 @@ impl Daemon {
         if account.connections + account.queues >= MAX_CONNECTIONS_PER_USER {
             return refuse(socket, "connections of this user");
         }
-        if account.is_flooding() || !has_descriptors {
+        if account.is_flooding(0, || true) || !has_descriptors {
             return refuse(socket, "descriptors of this user");
         }
         let connection = Connection::new(socket, user, self.serial + 1);
@@ -320,6 +322,12 @@ impl Daemon {
         Ok(())
     }
 
+    /// Whether the connection of that serial number is to be closed.
+    fn is_flooding(&self, user: u32, serial: u64) -> bool {
+        let account = self.users.get(&user);
+        account.is_some_and(|account| account.is_flooding(serial, || self.has_descriptors(user)))
+    }
+
     /// Whether a user may have another descriptor.
     fn has_descriptors(&self, user: u32) -> bool {
         has_descriptors(&self.users, self.limit, user)
@@ -330,7 +338,8 @@ impl Daemon {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
         self.unwatch(&connection.socket);
         let tuples = connection.tuples();
-        let Connection { socket, user, port, queues, sockets, reserved, memory, .. } = connection;
+        let Connection { socket, user, serial, port, queues, sockets, reserved, memory, .. } =
+            connection;
         for queue in port.iter().chain(&queues) {
             if let Some(bell) = self.forwarder.bell(*queue) {
                 self.unwatch(bell);
@@ -350,9 +359,11 @@ impl Daemon {
             user.memory -= memory;
             user.queues -= queues.len();
             user.tuples -= tuples;
-            user.clerk.free(sockets.into_values());
-            user.clerk.free(reserved.into_iter().filter_map(Reserved::into_socket));
-            user.clerk.end(bells.into_iter().map(OwnedFd::from).chain([socket]));
+            let clerk = user.clerk(serial);
+            clerk.free(sockets.into_values());
+            clerk.free(reserved.into_iter().filter_map(Reserved::into_socket));
+            clerk.end(bells.into_iter().map(OwnedFd::from).chain([socket]));
+            user.retire(serial);
         }
         self.listen_again();
     }

@@ -7,7 +7,9 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
 use super::connection::too_few_descriptors;
-use super::user::{MAX_CONNECTIONS_PER_USER, MAX_MEMORY, MAX_MEMORY_PER_USER, has_descriptors};
+use super::user::{
+    MAX_CONNECTIONS_PER_USER, MAX_MEMORY, MAX_MEMORY_PER_USER, has_descriptors, has_share,
+};
 use super::{Daemon, MAX_CONNECTIONS, PORT, token};
 use crate::local;
 use crate::protocol::{Answer, Sizes, VERSION};
@@ -46,9 +48,12 @@ impl Daemon {
         }
         // Each has descriptors of this process, as a connection has.
         let user = self.users.get(&connection.user)?;
-        // Who has handed connections on keeps room for his own.
-        let most = MAX_CONNECTIONS_PER_USER / if connection.is_confined { 2 } else { 1 };
-        if user.connections + user.queues >= most || self.queues >= MAX_CONNECTIONS {
+        let (most, used) = (MAX_CONNECTIONS_PER_USER, user.connections + user.queues);
+        let may = match connection.is_confined {
+            true => has_share(most, used, 1 + connection.queues.len(), 1),
+            false => used < most,
+        };
+        if !may || self.queues >= MAX_CONNECTIONS {
             return refuse(
                 Errno::DQUOT,
                 "there are as many ports and queues of this user, or of all, as may be",
@@ -69,7 +74,11 @@ impl Daemon {
         }
         let user = self.users.get_mut(&connection.user)?;
         let len = layout.memory();
-        if user.memory + len > MAX_MEMORY_PER_USER || self.memory + len > MAX_MEMORY {
+        let may = match connection.is_confined {
+            true => has_share(MAX_MEMORY_PER_USER, user.memory, connection.memory, len),
+            false => user.memory + len <= MAX_MEMORY_PER_USER,
+        };
+        if !may || self.memory + len > MAX_MEMORY {
             let why = "ports of this user, or of all, would have more memory than they may: close some, or make them smaller";
             return Some(Answer::refuse(Errno::NOMEM, why));
         }

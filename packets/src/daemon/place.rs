@@ -5,23 +5,27 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::device::Record;
+
 /// How long the lock of a switch that has gone may be held by a child of it that has not called exec yet.
 const LOCK_TIME: Duration = Duration::from_secs(1);
 
 /// A path at which this switch listens, as long as this is there. The file that is locked is beside it, with `.lock` behind its name:
-/// of two switches that begin at once, one has it.
+/// of two switches that begin at once, one has it. In there stands what has to be set back if it is killed.
 pub(super) struct Place {
     path: PathBuf,
     /// What tells the socket there from another's: device and inode.
     socket: (u64, u64),
     lock_path: PathBuf,
-    _lock: File,
+    lock: File,
+    record: Option<Arc<Record>>,
 }
 
 impl Place {
@@ -55,7 +59,7 @@ impl Place {
                 Err(error) => return Err(error),
             }
         };
-        let mut undo = Undo { path: None, lock: &lock_path, is_done: false };
+        let mut undo = Undo { path: None, lock_path: &lock_path, lock: &lock, is_done: false };
         let socket = new()?;
         if let Err(error) = rustix::net::bind(&socket, &address) {
             // One that has no lock, or something else.
@@ -73,8 +77,22 @@ impl Place {
         rustix::net::listen(&socket, 128)?;
         undo.is_done = true;
         drop(undo);
-        let place = Self { path: path.to_owned(), socket: inode, lock_path, _lock: lock };
+        let path = path.to_owned();
+        let place = Self { path, socket: inode, lock_path, lock, record: None };
         Ok((place, socket))
+    }
+
+    /// The notes of what is altered, which stand in the file that is locked. What a switch has altered that was killed here is set
+    /// back. `namespace` is the network namespace of this thread.
+    ///
+    /// # Errors
+    ///
+    /// When there are no descriptors left.
+    pub(super) fn record(&mut self, namespace: u64) -> io::Result<Arc<Record>> {
+        let record = Arc::new(Record::open(self.lock.try_clone()?, namespace));
+        record.undo();
+        self.record = Some(Arc::clone(&record));
+        Ok(record)
     }
 }
 
@@ -84,26 +102,51 @@ impl Drop for Place {
         if inode(&self.path).is_ok_and(|inode| inode == self.socket) {
             let _ = rustix::fs::unlink(&self.path);
         }
-        // While it is locked: who has opened it meanwhile finds that it is another one.
-        let _ = rustix::fs::unlink(&self.lock_path);
+        // What could not be set back is left to the next one.
+        let own = self.record.as_ref().filter(|record| !record.is_nowhere());
+        if own.map_or_else(|| is_empty(&self.lock), |record| record.is_empty()) {
+            unlink(&self.lock_path, &self.lock);
+        }
     }
 }
 
 /// Removes what an attempt has left.
 struct Undo<'a> {
     path: Option<&'a Path>,
-    lock: &'a Path,
+    lock_path: &'a Path,
+    lock: &'a File,
     is_done: bool,
 }
 
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            for path in self.path.into_iter().chain([self.lock]) {
+            if let Some(path) = self.path {
                 let _ = rustix::fs::unlink(path);
+            }
+            if is_empty(self.lock) {
+                unlink(self.lock_path, self.lock);
             }
         }
     }
+}
+
+/// Removes a file that is locked, unless somebody has put another one there. Who has opened it meanwhile finds that it is there no more.
+fn unlink(path: &Path, lock: &File) {
+    if is_there(path, lock).unwrap_or(false) {
+        let _ = rustix::fs::unlink(path);
+    }
+}
+
+/// Whether a file is the one of that path.
+fn is_there(path: &Path, file: &File) -> io::Result<bool> {
+    let metadata = file.metadata()?;
+    Ok(inode(path).is_ok_and(|inode| inode == (metadata.dev(), metadata.ino())))
+}
+
+/// Whether there is nothing in a file that is locked for whoever has the path next.
+fn is_empty(lock: &File) -> bool {
+    lock.metadata().is_ok_and(|metadata| metadata.len() == 0)
 }
 
 /// The file of that path, locked; none while somebody has it.
@@ -121,9 +164,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
         Err(error) => return Err(failed(error)),
     }
     // It may have been removed by who had it.
-    let metadata = file.metadata()?;
-    let is_there = inode(path).is_ok_and(|inode| inode == (metadata.dev(), metadata.ino()));
-    Ok(is_there.then_some(file))
+    Ok(is_there(path, &file)?.then_some(file))
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
@@ -162,8 +203,27 @@ mod tests {
         let (second, listener) = Place::take(&path, false).unwrap();
         drop(first);
         assert!(has_listener(&SocketAddrUnix::new(&*path).unwrap()).unwrap());
+        let lock_path = second.lock_path.clone();
+        assert!(lock_path.exists(), "... and the lock");
         drop((second, listener));
-        assert!(!path.exists());
+        assert!(!path.exists() && !lock_path.exists());
+    }
+
+    /// ... of another user, or of another network namespace.
+    #[test]
+    fn notes_that_are_not_this_ones_stay_where_they_are() {
+        let path = path("notes");
+        let (mut place, listener) = Place::take(&path, false).unwrap();
+        let lock_path = place.lock_path.clone();
+        std::fs::write(&lock_path, "something else").unwrap();
+        assert!(place.record(7).unwrap().is_nowhere());
+        drop((place, listener));
+        assert_eq!(std::fs::read(&lock_path).unwrap(), b"something else");
+        std::fs::write(&lock_path, "").unwrap();
+        let (mut place, listener) = Place::take(&path, false).unwrap();
+        place.record(7).unwrap();
+        drop((place, listener));
+        assert!(!path.exists() && !lock_path.exists());
     }
 
     #[test]

@@ -88,9 +88,15 @@ impl Daemon {
             }
     }
 
-    /// From now on that holds.
+    /// From now on that holds. What comes by it is touched by a clerk of its own.
     pub(super) fn confine(&mut self, at: usize) -> Answer {
-        if let Some(Some(connection)) = self.connections.get_mut(at) {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return Answer::Done };
+        let Some(user) = self.users.get_mut(&connection.user) else { return Answer::Done };
+        if !connection.is_confined {
+            if let Err(error) = user.set_apart(connection.serial, &self.desk) {
+                let why = format!("a connection cannot be handed on now: {error}; try again");
+                return Answer::refuse(Errno::AGAIN, why);
+            }
             connection.is_confined = true;
         }
         Answer::Done

@@ -1,5 +1,7 @@
 //! One device: its program, a socket for each queue, and what attaching has changed.
 
+mod gone;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use rustix::net::RecvFlags;
 use super::altered::{Altered, Loopback};
 use super::netlink::{Link, Netlink};
 use super::offloads::{self, Offloads};
+use super::record::Record;
 use super::sockets::{bind, refuse_more};
 use super::trains::{self, Leaving, Trains};
 use super::xsk::{MAX_FRAME, Socket};
@@ -63,7 +66,8 @@ pub struct Attached {
     pub loopback: Loopback,
     /// What became of frames: `sent` are those of ports that left by the device, `received` those that came by
     /// it and were delivered. Of dropped ones, [`Reason::Full`] counts those that were to leave; what was for
-    /// a port without room is counted there.
+    /// a port without room is counted there. With [`Reason::Length`] are those for ports that were longer than frames of the switch,
+    /// which the kernel has dropped.
     pub counters: Counters,
 }
 
@@ -84,6 +88,8 @@ pub(crate) struct Device {
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
     next_errors: usize,
     is_native: bool,
+    /// That has been seen ([`Device::has_gone`]).
+    has_gone: bool,
     altered: Altered,
     pub(super) counters: Counters,
 }
@@ -147,12 +153,18 @@ impl Queue {
 }
 
 impl Device {
-    /// Attaches a program to a device of this thread's network namespace, and a socket to each of its queues.
+    /// Attaches a program to a device of this thread's network namespace, and a socket to each of its queues. What that alters
+    /// is noted in `record`.
     ///
     /// # Errors
     ///
     /// What stands in the way, and what to do.
-    pub(crate) fn attach(name: &str, mode: Mode, tuples: &Arc<Tuples>) -> io::Result<Self> {
+    pub(crate) fn attach(
+        name: &str,
+        mode: Mode,
+        tuples: &Arc<Tuples>,
+        record: &Arc<Record>,
+    ) -> io::Result<Self> {
         let failed = |what: &str, error: io::Error| {
             io::Error::new(error.kind(), format!("cannot attach {name}: {what}{error}"))
         };
@@ -171,7 +183,8 @@ impl Device {
         })?;
         check(&link)?;
         // Whatever comes now, the drop undoes this.
-        let mut altered = Altered::new(&link, &mut tables).map_err(|error| failed("", error))?;
+        let mut altered =
+            Altered::new(&link, &mut tables, record).map_err(|error| failed("", error))?;
         let program = match link.is_loopback() {
             true => TupleProgram::of_loopback(tuples),
             false => TupleProgram::new(link.mac, tuples),
@@ -208,6 +221,7 @@ impl Device {
             errors,
             next_errors: 0,
             is_native,
+            has_gone: false,
             altered,
             counters,
         })
@@ -223,8 +237,16 @@ impl Device {
             mtu: self.link.mtu,
             changed: self.altered.offloads(),
             loopback: self.altered.loopback(),
-            counters: self.counters,
+            counters: self.counters(),
         }
+    }
+
+    /// With what the kernel has dropped before anybody here saw it.
+    fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        let too_long = self.queues.iter().map(|queue| queue.socket.too_long()).sum();
+        counters.drop_many(Reason::Length, too_long);
+        counters
     }
 
     /// Has all queues watched, or, while the device `is_active` and so is looked at, not those that frames leave by. Returns
@@ -246,6 +268,11 @@ impl Device {
     /// Readable when ICMP has said something.
     pub(crate) fn error_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.errors.iter().map(AsFd::as_fd)
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.link.name
     }
 
     /// Its number.
@@ -289,6 +316,7 @@ impl Device {
                 hook.update(self.program.program())?;
             }
         }
+        self.altered.rename(&link.name);
         self.link = bounded(link);
         self.retrain()
     }
@@ -467,6 +495,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        // Its program says that, as long as it is there.
+        if self.has_gone() {
+            self.altered.give_up();
+        }
         // First the program, so that all goes to the system; then its sockets; then what was changed, as a field.
         self.hook = None;
         self.queues.clear();

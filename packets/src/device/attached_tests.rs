@@ -33,7 +33,8 @@ impl Rig {
     fn new() -> Self {
         let wire = Wire::new().unwrap();
         let tuples = Arc::new(Tuples::new(16).unwrap());
-        let device = Device::attach("va", Mode::Best, &tuples).unwrap();
+        let device =
+            Device::attach("va", Mode::Best, &tuples, &Arc::new(Record::nowhere())).unwrap();
         Self { device, tables: Netlink::open().unwrap(), sequence: 0, _wire: wire }
     }
 

@@ -4,6 +4,7 @@
 //! of rtnetlink; these are four, with a handful of attributes.
 
 mod loopback;
+mod numbered;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +16,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::routes::Labels;
 
-pub(super) use loopback::Settings;
+pub(super) use loopback::{Changes, Settings};
+pub(super) use numbered::is_none;
 
 /// The longest answer that is read, in octets.
 const MAX_ANSWER: usize = 16384;

@@ -10,7 +10,7 @@ use rustix::event::epoll::EventData;
 
 use super::attached::{Attached, Device};
 use super::checksum;
-use super::netlink::{Change, Links};
+use super::netlink::{Change, Link, Links, Netlink, is_none};
 use super::outside::{Entrance, Outside, is_loopback};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
@@ -98,10 +98,13 @@ impl Network {
     pub(crate) fn add(&mut self, mut device: Device) {
         let index = device.link.index;
         let tables = self.shared.as_mut().map(|shared| shared.ways.tables());
-        let is_well = match tables.map(|tables| tables.link(&device.link.name)) {
-            Some(Ok(link)) if link.index == index => device.update(link).is_ok(),
-            _ => false,
-        };
+        let is_well = !device.has_gone()
+            && match tables.and_then(|tables| look(tables, index)) {
+                Some(Change::Is(link)) => device.update(link).is_ok(),
+                Some(_) => false,
+                // The system does not say.
+                None => device.retrain().is_ok(),
+            };
         if !is_well {
             self.broken.push(index);
         }
@@ -113,6 +116,8 @@ impl Network {
     /// Lets a device go, which is detached by its drop.
     pub(crate) fn remove(&mut self, index: u32) -> Option<Device> {
         let at = self.devices.iter().position(|device| device.link.index == index)?;
+        // What was said of it is not said of another one that gets its number.
+        self.broken.retain(|broken| *broken != index);
         self.forget();
         Some(self.devices.swap_remove(at))
     }
@@ -123,8 +128,29 @@ impl Network {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn all(&self) -> impl Iterator<Item = Attached> {
         self.devices.iter().map(Device::describe)
+    }
+
+    /// The device of a place in the list.
+    pub(crate) fn nth(&self, at: usize) -> Option<Attached> {
+        self.devices.get(at).map(Device::describe)
+    }
+
+    /// The number of a device of that name.
+    pub(crate) fn find(&self, name: &str) -> Option<u32> {
+        let found = self.devices.iter().find(|device| device.link.name == name)?;
+        Some(found.link.index)
+    }
+
+    /// Whether the device is attached that has this name, or has it beside its own (`altname` of ip-link(8)).
+    pub(crate) fn is_attached(&mut self, name: &str) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        let Ok(link) = shared.ways.tables().link(name) else { return false };
+        let mut same = self.devices.iter_mut().filter(|device| device.link.index == link.index);
+        // One that has gone, of which nobody has heard yet, is another one.
+        same.any(|device| !device.has_gone())
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -165,12 +191,17 @@ impl Network {
                 Err(error) => log::warn!("the addresses of this host are not known: {error}"),
             }
         }
-        for device in &self.devices {
-            if is_all || changes.contains(&Change::Queueing(device.link.index)) {
-                changes.push(match shared.ways.tables().link(&device.link.name) {
-                    Ok(link) if link.index == device.link.index => Change::Is(link),
-                    _ => Change::Gone(device.link.index),
-                });
+        for device in &mut self.devices {
+            let index = device.link.index;
+            let (queueing, gone) = (Change::Queueing(index), Change::Gone(index));
+            let is_gone = is_all || changes.contains(&gone);
+            // One that has gone may have been another one, which had its number before.
+            if is_gone && device.has_gone() {
+                changes.retain(|change| !matches!(change, Change::Is(link) if link.index == index));
+                changes.push(gone);
+            } else if is_gone || changes.contains(&queueing) {
+                changes.retain(|change| *change != gone);
+                changes.extend(look(shared.ways.tables(), index));
             }
         }
         if !changes.is_empty() {
@@ -372,6 +403,39 @@ impl Network {
     }
 }
 
+/// How a device is now. It may be called something else than before. None if the system does not say.
+fn look(tables: &mut Netlink, index: u32) -> Option<Change> {
+    said(index, tables.link_of(index).map(|(link, _)| link))
+}
+
+fn said(index: u32, answer: io::Result<Link>) -> Option<Change> {
+    match answer {
+        Ok(link) => Some(Change::Is(link)),
+        Err(error) if is_none(&error) => Some(Change::Gone(index)),
+        Err(error) => {
+            log::warn!("how device {index} is now is not known: {error}");
+            None
+        }
+    }
+}
+
 fn key(Tuple { address, protocol, port }: Tuple) -> TupleKey {
     TupleKey::new(address, protocol, port)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A device whose switch has no descriptors or memory left for a moment stays attached.
+    #[test]
+    fn a_device_has_gone_if_the_system_says_so_and_not_if_it_does_not_answer() {
+        let of = |error: Errno| said(7, Err(error.into()));
+        assert_eq!(of(Errno::NODEV), Some(Change::Gone(7)));
+        for error in [Errno::MFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN, Errno::PERM] {
+            assert_eq!(of(error), None, "{error}");
+        }
+    }
 }

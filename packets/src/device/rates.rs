@@ -21,6 +21,7 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, UnshareFlags, sched_setaffinity};
 
 use super::netlink::{Link, Netlink};
+use super::record::Record;
 use super::xsk::Socket;
 use super::{Device, Mode};
 use crate::batch::Batch;
@@ -145,7 +146,7 @@ impl Wire {
         let tuples = Arc::new(Tuples::new(16)?);
         let to = SocketAddr::from((HERE, 7));
         tuples.add(&TupleKey::new(to.ip(), UDP, to.port()))?;
-        let mut device = Device::attach("va", Mode::Best, &tuples)?;
+        let mut device = Device::attach("va", Mode::Best, &tuples, &Arc::new(Record::nowhere()))?;
         let (came, source) = (AtomicU64::new(0), Source::default());
         let take = || {
             pin(1)?;

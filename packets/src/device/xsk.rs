@@ -125,6 +125,21 @@ impl Socket {
         self.is_zero_copy
     }
 
+    /// Whether its device has gone, or to another network namespace, from which it may have come back without this socket (`xsk_notifier`
+    /// of net/xdp/xsk.c): told once.
+    pub(super) fn has_lost_its_device(&self) -> bool {
+        matches!(sockopt::socket_error(&self.socket), Ok(Err(_)))
+    }
+
+    /// How many frames the kernel has had for the socket and dropped, as they were longer than the memory of one.
+    pub(super) fn too_long(&self) -> u64 {
+        let Ok(counted) = sockopt::xdp_statistics(&self.socket) else { return 0 };
+        // Where the kernel copies, those for which there was no memory are among them, and counted by themselves, too (`xsk_rcv` of
+        // net/xdp/xsk.c).
+        let starved = counted.rx_fill_ring_empty_descs.filter(|_| !self.is_zero_copy);
+        counted.rx_dropped.saturating_sub(starved.unwrap_or(0))
+    }
+
     /// How many frames have come.
     #[inline]
     pub(super) fn ready(&self) -> Result<u32, Lie> {

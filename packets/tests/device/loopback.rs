@@ -29,7 +29,7 @@ fn lo(switch: &Switch) -> Attached {
 
 /// What attaching changes, as the system's own programs show it: whether there is a program, how many segments may be a frame, and
 /// both sysctls.
-fn settings() -> (bool, String, [String; 2]) {
+pub(crate) fn settings() -> (bool, String, [String; 2]) {
     let text = ip("-d link show dev lo");
     let segments = text.split_once("gso_max_segs ").unwrap().1.split(' ').next().unwrap();
     let sysctl = |name: &str| {
@@ -83,6 +83,16 @@ fn programs_of_this_host_and_stacks_exchange_datagrams_by_all_of_its_addresses()
     exchange(&mut stack, &program, b"after");
     let counters = stack.port.counters().unwrap();
     assert_eq!((counters.received, counters.dropped(Reason::Slot)), (1, 0));
+    // It is counted at the device, and what is the system's is not, however long it is.
+    let other = socket("127.0.0.1");
+    program.send_to(&[7; 60_000], other.local_addr().unwrap()).unwrap();
+    receive(&other);
+    for longer in 1..3 {
+        assert_eq!(lo(&switch).counters.dropped(Reason::Length), longer);
+        program.send_to(&[7; MOST], stack.address).unwrap();
+        exchange(&mut stack, &program, b"after");
+    }
+    assert_eq!(lo(&switch).counters.received, exchanged + 3);
 }
 
 #[test]

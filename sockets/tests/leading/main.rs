@@ -9,6 +9,8 @@
 
 mod answers;
 mod bell;
+#[path = "../common/interleavings.rs"]
+mod interleavings;
 mod kick;
 mod world;
 
@@ -34,9 +36,8 @@ mod sync {
     }
 }
 
+use interleavings::search;
 use lead::Rank;
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{Config, Runner};
 use sync::{Arc, thread};
 use world::{Driven, World};
 
@@ -46,23 +47,14 @@ const INTERLEAVINGS: usize = 20_000;
 const INTERLEAVINGS_OF_FAULTS: usize = 200_000;
 /// The same interleavings in each run: what fails once fails again.
 const SEED: u64 = 9000;
-/// How many switches between threads are chosen against all odds, in half of them.
-const DEPTH: usize = 3;
 
 fn check(case: fn()) {
-    search(case, INTERLEAVINGS);
+    search(SEED, INTERLEAVINGS, case);
 }
 
 /// Like `check`, where the case is wrong.
 fn find(case: fn()) {
-    search(case, INTERLEAVINGS_OF_FAULTS);
-}
-
-fn search(case: fn(), interleavings: usize) {
-    let random = RandomScheduler::new_from_seed(SEED, interleavings / 2);
-    Runner::new(random, Config::default()).run(case);
-    let against_odds = PctScheduler::new_from_seed(SEED, DEPTH, interleavings / 2);
-    Runner::new(against_odds, Config::default()).run(case);
+    search(SEED, INTERLEAVINGS_OF_FAULTS, case);
 }
 
 /// Callers of these ranks each wait for `mails` pieces of mail, one after the other.

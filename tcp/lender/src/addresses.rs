@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use quicket_tcp::Stack;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::os::fd::OwnedFd;
 
@@ -65,6 +66,26 @@ fn of_those(
     all.filter(move |own| is_port(own.port()) && is_meant(own.ip(), address.ip(), v6_only))
 }
 
+/// Whether a socket that is bound there has this address.
+fn has((address, v6_only): Taken, own: SocketAddr) -> bool {
+    own.port() == address.port() && is_meant(own.ip(), address.ip(), v6_only)
+}
+
+/// The port of a socket among those that are reserved; where it may be any, one all of whose addresses are free.
+fn choose(
+    reserved: &[SocketAddr],
+    address: SocketAddr,
+    v6_only: bool,
+    is_taken: impl Fn(SocketAddr) -> bool,
+) -> Result<u16, Errno> {
+    let of_port = |port| of_those(reserved, (address.ip(), port).into(), v6_only);
+    let mut ports = of_port(address.port()).map(|own| own.port()).peekable();
+    ports.peek().ok_or(Errno::ADDRNOTAVAIL)?;
+    // Whether a port that is named is free is told when it is listened.
+    let mut free = ports.filter(|port| address.port() != 0 || !of_port(*port).any(&is_taken));
+    free.next().ok_or(Errno::ADDRINUSE)
+}
+
 /// The addresses of devices that are up.
 fn own() -> io::Result<impl Iterator<Item = IpAddr>> {
     let found = getifaddrs()?.filter(|found| found.flags.contains(InterfaceFlags::IFF_UP));
@@ -75,19 +96,22 @@ fn own() -> io::Result<impl Iterator<Item = IpAddr>> {
     }))
 }
 
+/// Where a socket is bound that does not listen yet, as its program sees it, and whether it is for IPv6 alone.
+pub(crate) type Taken = (SocketAddr, bool);
+
 /// Has the system keep an address until somebody listens there: it says whether it is free, and chooses a port. Those that are
-/// reserved for a stack are kept already.
+/// reserved for a stack are kept already; `taken` are those that programs are bound to.
 pub(crate) fn reserve(
     stack: &Stack,
+    taken: &[Taken],
     address: SocketAddr,
     v6_only: bool,
 ) -> io::Result<(Option<OwnedFd>, SocketAddr)> {
     let reserved = stack.reserved();
     if !reserved.is_empty() {
-        let mut own = of_those(reserved, address, v6_only);
-        let own = own.find(|own| address.port() != 0 || !stack.has(*own));
-        let own = own.ok_or(rustix::io::Errno::ADDRNOTAVAIL)?;
-        return Ok((None, (address.ip(), own.port()).into()));
+        let has = |own: SocketAddr| stack.has(own) || taken.iter().any(|taken| has(*taken, own));
+        let port = choose(reserved, address, v6_only, has)?;
+        return Ok((None, (address.ip(), port).into()));
     }
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -127,6 +151,36 @@ mod tests {
         assert_eq!(of("192.0.2.1:0", false), [own[0], own[2]]);
         assert_eq!(of("[::ffff:192.0.2.1]:443", false), [own[2]]);
         assert_eq!(of("192.0.2.2:80", false), []);
+    }
+
+    /// ip(7): any port is one that nobody is bound to.
+    #[test]
+    fn any_port_is_one_that_nobody_has_at_any_of_its_addresses() {
+        let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        let own = ["192.0.2.1:80", "[2001:db8::1]:80", "192.0.2.1:443", "192.0.2.2:8000"].map(at);
+        let chosen = |address: &str, v6_only, taken: &[(&str, bool)]| {
+            let taken: Vec<Taken> = taken.iter().map(|(text, only)| (at(text), *only)).collect();
+            let is_taken = |own| taken.iter().any(|taken| has(*taken, own));
+            choose(&own, at(address), v6_only, is_taken)
+        };
+        assert_eq!(chosen("192.0.2.1:0", false, &[]), Ok(80));
+        assert_eq!(chosen("192.0.2.1:0", false, &[("192.0.2.1:80", false)]), Ok(443));
+        assert_eq!(chosen("192.0.2.1:0", false, &[("0.0.0.0:80", false)]), Ok(443));
+        assert_eq!(chosen("192.0.2.1:0", false, &[("[::]:80", false)]), Ok(443));
+        assert_eq!(chosen("192.0.2.1:0", false, &[("[::]:80", true)]), Ok(80));
+        assert_eq!(chosen("192.0.2.1:0", false, &[("[::ffff:192.0.2.1]:80", false)]), Ok(443));
+        let both = [("192.0.2.1:80", false), ("192.0.2.1:443", false)];
+        assert_eq!(chosen("192.0.2.1:0", false, &both), Err(Errno::ADDRINUSE));
+        assert_eq!(chosen("0.0.0.0:0", false, &both), Ok(8000));
+        // One of both addresses of a port is not enough.
+        assert_eq!(chosen("[::]:0", false, &both[..1]), Ok(443));
+        assert_eq!(chosen("[::]:0", true, &both[..1]), Ok(80));
+        assert_eq!(chosen("[::]:0", true, &[("[2001:db8::1]:80", false)]), Err(Errno::ADDRINUSE));
+        // One that is named, and one that there is not.
+        assert_eq!(chosen("192.0.2.1:80", false, &both), Ok(80));
+        for address in ["192.0.2.1:81", "192.0.2.3:0", "[2001:db8::2]:0"] {
+            assert_eq!(chosen(address, false, &[]), Err(Errno::ADDRNOTAVAIL), "{address}");
+        }
     }
 
     #[test]

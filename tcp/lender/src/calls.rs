@@ -9,6 +9,7 @@ use quicket_tcp::{CONNECT_TIME, MAX_BACKLOG, Stack, TcpStream, Watch};
 use quicket_tcp_protocol::{Answer, Setting};
 use rustix::io::Errno;
 
+use crate::addresses::Taken;
 use crate::listening::Listening;
 use crate::socket::{Bound, Connecting, Socket, State};
 use crate::{addresses, errors};
@@ -18,6 +19,8 @@ pub(crate) struct Place<'a> {
     pub(crate) stack: &'a Stack,
     pub(crate) watch: &'a Watch,
     pub(crate) id: u64,
+    /// What other sockets are bound to, where addresses are reserved for the stack.
+    pub(crate) taken: &'a [Taken],
 }
 
 /// An answer, or the number of an error.
@@ -41,11 +44,13 @@ impl Socket {
         if address.is_ipv6() != self.is_v6 {
             return refuse(Errno::AFNOSUPPORT);
         }
-        let bound = match addresses::reserve(place.stack, address, self.settings.v6_only) {
+        let (v6_only, is_any) = (self.settings.v6_only, address.port() == 0);
+        let bound = match addresses::reserve(place.stack, place.taken, address, v6_only) {
             Ok((reservation, address)) => Bound { address, _reservation: reservation },
             // The system keeps what the stack has. Whether somebody listens there is told when it is listened.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse
+                    && !is_any
                     && self.is_of_stack(place.stack, address) =>
             {
                 Bound { address, _reservation: None }
@@ -75,18 +80,18 @@ impl Socket {
             None => {
                 let any = if self.is_v6 { "[::]:0" } else { "0.0.0.0:0" };
                 let any = any.parse().map_err(|_| Errno::INVAL.raw_os_error())?;
-                let reserved = addresses::reserve(place.stack, any, v6_only);
+                let reserved = addresses::reserve(place.stack, place.taken, any, v6_only);
                 reserved.map_err(|error| errors::number(&error))?.1
             }
         };
         // What kept it for this socket is closed by now: the stack asks the system for it itself.
         let backlog = (backlog as usize).clamp(1, MAX_BACKLOG);
-        let Place { stack, watch, id } = *place;
+        let Place { stack, watch, id, taken } = *place;
         let listening = Listening::begin(stack, watch, id, address, v6_only, backlog);
         let listening = listening.map_err(|error| {
             // It is bound as before.
             self.state = State::Idle(bound.map(|address| {
-                let reserved = addresses::reserve(stack, address, v6_only).ok();
+                let reserved = addresses::reserve(stack, taken, address, v6_only).ok();
                 Bound { address, _reservation: reserved.and_then(|(reservation, _)| reservation) }
             }));
             by_stack(error)

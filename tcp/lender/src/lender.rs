@@ -1,6 +1,6 @@
 //! The thread that has all of it.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use rustix::process::{Resource, getrlimit};
 
+use crate::addresses::Taken;
 use crate::calls::{Place, accepted};
 use crate::errors;
 use crate::pump::{Next, PIECE, Pump};
@@ -52,6 +53,8 @@ pub struct Lender {
     watch: Watch,
     next: u64,
     sockets: HashMap<u64, Socket>,
+    /// Those of them that were bound when somebody looked last.
+    bound: HashSet<u64>,
     /// Sockets at once.
     most: usize,
     visitors: Visitors,
@@ -97,6 +100,7 @@ impl Lender {
             watch,
             next: FIRST,
             sockets: HashMap::new(),
+            bound: HashSet::new(),
             most: MAX_SOCKETS.min(descriptors / 4),
             visitors: Visitors::new(MAX_VISITORS.min(descriptors / 8)),
             due: VecDeque::new(),
@@ -282,10 +286,15 @@ impl Lender {
                 }
             };
         }
+        let taken = match request.call {
+            Call::Bind(_) | Call::Listen { .. } => self.taken(id),
+            _ => Vec::new(),
+        };
         let answer = match self.sockets.get_mut(&id) {
             None => Ok(Some(Self::of_nobody(request.call))),
             Some(socket) => {
-                let place = Place { stack: &self.stack, watch: &self.watch, id };
+                let (stack, watch) = (&self.stack, &self.watch);
+                let place = Place { stack, watch, id, taken: &taken };
                 match request.call {
                     Call::Socket { .. } => return,
                     Call::Bind(address) => socket.bind(&place, address).map(Some),
@@ -307,7 +316,19 @@ impl Lender {
             Some(answer) => self.visitors.answer(visitor, &answer, None),
             None => self.visitors.keep(visitor),
         }
+        let is_bound = self.sockets.get(&id).is_some_and(|socket| socket.taken().is_some());
+        if is_bound && !self.stack.reserved().is_empty() {
+            self.bound.insert(id);
+        }
         self.set_deadline(id);
+    }
+
+    /// What others than a socket are bound to, where addresses are reserved for the stack: elsewhere the system knows.
+    fn taken(&mut self, id: u64) -> Vec<Taken> {
+        let sockets = &self.sockets;
+        let taken = |id: &u64| sockets.get(id).and_then(Socket::taken);
+        self.bound.retain(|id| taken(id).is_some());
+        self.bound.iter().filter(|other| **other != id).filter_map(taken).collect()
     }
 
     /// The answer for a socket whose connection is over in both ways.
@@ -509,7 +530,7 @@ impl Lender {
         remote: SocketAddr,
     ) {
         let id = self.socket_number();
-        let place = Place { stack: &self.stack, watch: &self.watch, id };
+        let place = Place { stack: &self.stack, watch: &self.watch, id, taken: &[] };
         let made = accepted(&place, &self.names, is_v6, stream).and_then(|(mut socket, theirs)| {
             if let Some(from) = self.sockets.get(&listener) {
                 socket.settings = from.settings;

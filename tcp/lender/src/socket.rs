@@ -12,6 +12,7 @@ use rustix::net::{
     shutdown, socketpair,
 };
 
+use crate::addresses::Taken;
 use crate::listening::Listening;
 use crate::pump::Pump;
 
@@ -122,6 +123,14 @@ impl Socket {
     /// Whether there is something that keeps the lender.
     pub(crate) const fn is_alive(&self) -> bool {
         !matches!(self.state, State::Failed { .. })
+    }
+
+    /// What it is bound to, if it does not listen yet.
+    pub(crate) const fn taken(&self) -> Option<Taken> {
+        match &self.state {
+            State::Idle(Some(bound)) => Some((bound.address, self.settings.v6_only)),
+            _ => None,
+        }
     }
 
     /// When it is to be looked at, whatever happens.

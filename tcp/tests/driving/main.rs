@@ -1,25 +1,35 @@
 //! How callers and the stack's thread take turns at the port: the code of the stack, with threads whose interleavings a scheduler
 //! chooses. A wake-up that is lost, or frames that nobody takes, are a deadlock there, which it reports.
 //!
-//! There are no connections: each frame is mail for one of the callers. Time passes only while the thread naps.
+//! There are no segments: each frame is mail for one of the callers, or a connection for whoever accepts it. Time passes only while
+//! the thread naps.
 
 // What is not needed here is needed in the stack.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
+mod accepting;
 mod bed;
 #[path = "../../src/driving.rs"]
 mod driving;
+mod event;
+#[path = "../../../sockets/tests/common/interleavings.rs"]
+mod interleavings;
+#[path = "../../src/listening.rs"]
+mod listening;
 #[path = "../../src/seat.rs"]
 mod seat;
 mod state;
+#[path = "../../src/watch.rs"]
+mod watch;
 
 mod sync {
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::sync::{Arc, PoisonError};
 }
 
 mod connections {
-    pub(crate) use crate::state::Wake;
+    pub(crate) use crate::state::{Id, Wake};
 }
 
 use std::io::{self, ErrorKind};
@@ -27,8 +37,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use driving::Driving;
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{Config, Runner, thread};
+use interleavings::search;
+use shuttle::thread;
 use state::{Core, Fault, Ring};
 use sync::Arc;
 
@@ -38,23 +48,14 @@ const INTERLEAVINGS: usize = 10_000;
 const INTERLEAVINGS_OF_FAULTS: usize = 100_000;
 /// The same interleavings in each run: what fails once fails again.
 const SEED: u64 = 9293;
-/// How many switches between threads are chosen against all odds, in half of them.
-const DEPTH: usize = 3;
 
 fn check(case: fn()) {
-    search(case, INTERLEAVINGS);
+    search(SEED, INTERLEAVINGS, case);
 }
 
 /// Like `check`, where the case is wrong.
 fn find(case: fn()) {
-    search(case, INTERLEAVINGS_OF_FAULTS);
-}
-
-fn search(case: fn(), interleavings: usize) {
-    let random = RandomScheduler::new_from_seed(SEED, interleavings / 2);
-    Runner::new(random, Config::default()).run(case);
-    let against_odds = PctScheduler::new_from_seed(SEED, DEPTH, interleavings / 2);
-    Runner::new(against_odds, Config::default()).run(case);
+    search(SEED, INTERLEAVINGS_OF_FAULTS, case);
 }
 
 /// A stack and its thread.

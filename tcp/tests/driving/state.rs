@@ -7,8 +7,10 @@ use shuttle::sync::{Condvar, Mutex};
 
 use crate::bed::Sleeper;
 use crate::driving::Step;
+use crate::listening::Listening;
 use crate::seat::{Seat, Shift};
 use crate::sync::Arc;
+use crate::watch::Watched;
 
 /// Microseconds that pass whenever somebody looks at the clock.
 const TICK: u64 = 100;
@@ -19,17 +21,32 @@ pub(crate) enum Fault {
     RousesNobody,
     InterruptsNobody,
     NeverTakesOver,
+    CallsNobody,
+    CallsOffAll,
 }
+
+/// A frame that is a connection, and not mail.
+pub(crate) const CONNECTION: usize = usize::MAX;
+/// Connections that may wait to be accepted: enough for all cases.
+const BACKLOG: usize = 16;
+
+/// A connection.
+pub(crate) type Id = usize;
 
 #[derive(Debug)]
 pub(crate) enum Wake {
+    One(Arc<Condvar>),
     All(Arc<Condvar>),
+    Watch(crate::watch::Ring),
 }
 
 impl Wake {
     pub(crate) fn wake(self) {
-        let Self::All(sleepers) = self;
-        sleepers.notify_all();
+        match self {
+            Self::One(sleepers) => sleepers.notify_one(),
+            Self::All(sleepers) => sleepers.notify_all(),
+            Self::Watch(ring) => ring.ring(),
+        }
     }
 }
 
@@ -116,6 +133,9 @@ pub(crate) struct Core {
     pub(crate) is_over: bool,
     ring: Arc<Ring>,
     boxes: Vec<MailBox>,
+    pub(crate) listening: Listening,
+    /// How many have come.
+    connections: usize,
     woken: Vec<Wake>,
     is_asleep: bool,
     now: u64,
@@ -131,6 +151,8 @@ impl Core {
             is_over: false,
             ring,
             boxes: (0..callers).map(|_| MailBox::default()).collect(),
+            listening: Listening::new(BACKLOG),
+            connections: 0,
             woken: Vec::new(),
             is_asleep: false,
             now: 0,
@@ -157,6 +179,29 @@ impl Core {
         }
     }
 
+    /// A connection has come, and its handshake is complete (`Connections::follow`).
+    fn establish(&mut self) {
+        let turn = self.listening.turn();
+        self.listening.begin(self.connections);
+        self.connections += 1;
+        self.listening.establish(turn, &mut self.woken);
+        if self.fault == Some(Fault::CallsNobody) {
+            self.woken.retain(|wake| !matches!(wake, Wake::One(_)));
+        }
+    }
+
+    pub(crate) fn step_of_listener(&mut self, step: Step) -> Arc<Condvar> {
+        if step == Step::Serves && self.fault == Some(Fault::CallsOffAll) {
+            self.woken.clear();
+        }
+        self.listening.step(step, &mut self.woken)
+    }
+
+    pub(crate) fn watch_listener(&mut self, watched: Watched) {
+        let wake = self.listening.watched.insert(watched).note();
+        self.woken.extend(wake);
+    }
+
     pub(crate) fn step(&mut self, number: usize, step: Step) -> Arc<Condvar> {
         let letters = &mut self.boxes[number];
         match step {
@@ -173,7 +218,11 @@ impl Core {
             let mut ring = self.ring.0.lock().unwrap();
             (ring.frames.pop_front(), !ring.frames.is_empty())
         };
-        next.into_iter().for_each(|to| self.bring(to));
+        match next {
+            Some(CONNECTION) => self.establish(),
+            Some(to) => self.bring(to),
+            None => {}
+        }
         more
     }
 
@@ -210,7 +259,10 @@ impl Core {
 
     pub(crate) fn must_interrupt(&mut self) -> (bool, bool) {
         let is_own = |leader: &Arc<Condvar>| {
-            self.woken.iter().any(|Wake::All(other)| Arc::ptr_eq(other, leader))
+            self.woken.iter().any(|wake| match wake {
+                Wake::One(other) | Wake::All(other) => Arc::ptr_eq(other, leader),
+                Wake::Watch(_) => false,
+            })
         };
         let interrupts = self.fault != Some(Fault::InterruptsNobody);
         (false, interrupts && self.leader.as_ref().is_some_and(is_own))
@@ -236,6 +288,9 @@ impl Core {
         self.is_over = true;
         let all = self.boxes.iter().map(|letters| Wake::All(Arc::clone(&letters.changed)));
         self.woken.extend(all);
+        // As `Connections::fail` does.
+        self.woken.push(Wake::All(self.listening.changed.clone()));
+        self.woken.extend(self.listening.watched.iter().filter_map(Watched::note));
     }
 
     fn now(&mut self) -> u64 {

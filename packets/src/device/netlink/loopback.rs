@@ -31,6 +31,35 @@ pub(in super::super) struct Settings {
     pub(in super::super) route_localnet: u32,
 }
 
+/// Some of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Changes {
+    pub(in super::super) segments: Option<u32>,
+    pub(in super::super) accept_local: Option<u32>,
+    pub(in super::super) route_localnet: Option<u32>,
+}
+
+impl Settings {
+    /// Those that are not as `wanted`.
+    pub(in super::super) fn other(self, wanted: Self) -> Changes {
+        let other = |own: u32, wanted| Some(own).filter(|own| *own != wanted);
+        Changes {
+            segments: other(self.segments, wanted.segments),
+            accept_local: other(self.accept_local, wanted.accept_local),
+            route_localnet: other(self.route_localnet, wanted.route_localnet),
+        }
+    }
+
+    /// Those that are among `these`.
+    pub(in super::super) fn only(self, these: Changes) -> Changes {
+        Changes {
+            segments: these.segments.map(|_| self.segments),
+            accept_local: these.accept_local.map(|_| self.accept_local),
+            route_localnet: these.route_localnet.map(|_| self.route_localnet),
+        }
+    }
+}
+
 impl Netlink {
     /// What it is set to.
     ///
@@ -43,23 +72,30 @@ impl Netlink {
         self.ask(request, 0, read)?.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sets it.
+    /// Sets some of it, and leaves the rest alone.
     ///
     /// # Errors
     ///
     /// What the system says: it takes CAP_NET_ADMIN.
-    pub(in super::super) fn set_loopback(&mut self, settings: Settings) -> io::Result<()> {
-        let Settings { segments, accept_local, route_localnet } = settings;
-        let mut configuration = Request(Vec::new());
-        configuration.attribute(ACCEPT_LOCAL, &accept_local.to_ne_bytes());
-        configuration.attribute(ROUTE_LOCALNET, &route_localnet.to_ne_bytes());
-        let mut inet = Request(Vec::new());
-        inet.attribute(CONFIGURATION, &configuration.0);
-        let mut families = Request(Vec::new());
-        families.attribute(INET, &inet.0);
+    pub(in super::super) fn set_loopback(&mut self, changes: Changes) -> io::Result<()> {
+        let Changes { segments, accept_local, route_localnet } = changes;
         let mut request = Request::new(SET_LINK, &header());
-        request.attribute(LINK_GSO_SEGMENTS, &segments.to_ne_bytes());
-        request.attribute(FAMILIES, &families.0);
+        if let Some(segments) = segments {
+            request.attribute(LINK_GSO_SEGMENTS, &segments.to_ne_bytes());
+        }
+        let mut configuration = Request(Vec::new());
+        for (kind, value) in [(ACCEPT_LOCAL, accept_local), (ROUTE_LOCALNET, route_localnet)] {
+            if let Some(value) = value {
+                configuration.attribute(kind, &value.to_ne_bytes());
+            }
+        }
+        if !configuration.0.is_empty() {
+            let mut inet = Request(Vec::new());
+            inet.attribute(CONFIGURATION, &configuration.0);
+            let mut families = Request(Vec::new());
+            families.attribute(INET, &inet.0);
+            request.attribute(FAMILIES, &families.0);
+        }
         self.ask(request, ACKNOWLEDGE, |_, _| Some(()))
     }
 }

@@ -10,9 +10,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quicket_tcp::{Stack, TcpStream};
+use quicket_packets::client::Opening;
+use quicket_tcp::{Options, Stack, TcpStream};
 use quicket_tcp_lender::Lender;
 use quicket_tcp_protocol::VARIABLE;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::common::{PATIENCE, Switch, until};
@@ -31,7 +33,25 @@ impl Lent {
 
     /// The same of a lender that is changed before it runs.
     pub(crate) fn with(switch: &Switch, change: impl FnOnce(Lender) -> Lender) -> Self {
-        let lender = change(Lender::new(switch.stack()).unwrap());
+        Self::over(change(Lender::new(switch.stack()).unwrap()))
+    }
+
+    /// One with a stack that has reserved addresses: so many of 127.0.0.1.
+    pub(crate) fn handed(switch: &Switch, count: usize) -> (Self, Vec<SocketAddr>) {
+        let mut opening = Opening::connect(&switch.path).unwrap();
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let addresses = (0..count).map(|_| {
+            let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            bind(&socket, &any).unwrap();
+            let tuple = opening.reserve(&socket).unwrap();
+            (tuple.address, tuple.port).into()
+        });
+        let addresses = addresses.collect();
+        let stack = Stack::open_on(opening.confine().unwrap(), Options::default()).unwrap();
+        (Self::over(Lender::new(stack).unwrap()), addresses)
+    }
+
+    fn over(lender: Lender) -> Self {
         let variable = lender.variable();
         let (end, ended) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || lender.run(ended.as_fd()));

@@ -270,3 +270,82 @@ assert other.getsockname() == at
     assert_eq!(told, "EADDRINUSE\nEADDRINUSE\n");
     lent.end();
 }
+
+/// As by the system (ip(7)), of the addresses that were reserved.
+#[test]
+fn each_socket_that_is_bound_to_any_port_has_one_of_its_own() {
+    const PROGRAM: &str = "
+import errno, socket
+def bound(host='127.0.0.1'):
+    one = socket.socket()
+    one.bind((host, 0))
+    return one
+def refused(host):
+    try:
+        print('bound to', bound(host).getsockname())
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+one, other = bound(), bound()
+print(one.getsockname()[1], other.getsockname()[1])
+for host in ('127.0.0.1', '', '127.0.0.2'): refused(host)
+one.listen()
+refused('')
+port = other.getsockname()[1]
+other.close()
+while True:
+    try:
+        other = bound('')
+        break
+    except OSError as error:
+        assert error.errno == errno.EADDRINUSE
+assert other.getsockname()[1] == port
+other.listen()
+for host in ('127.0.0.1', ''): refused(host)
+";
+    let switch = Switch::start();
+    let (lent, addresses) = Lent::handed(&switch, 2);
+    let told = lent.run("python3", &["-c", PROGRAM]);
+    let [one, other] = [addresses[0].port(), addresses[1].port()];
+    let refused = "EADDRINUSE\n";
+    let told_of_binding =
+        format!("{one} {other}\n{refused}{refused}EADDRNOTAVAIL\n{}", refused.repeat(3));
+    assert_eq!(told, told_of_binding);
+    lent.end();
+}
+
+/// A socket that connects keeps the address that it connects from.
+#[test]
+fn any_port_is_none_that_a_connection_has() {
+    const PROGRAM: &str = "
+import errno, socket
+def bound():
+    one = socket.socket()
+    one.bind(('127.0.0.1', 0))
+    return one
+def two():
+    while True:
+        # That others are closed may be seen late.
+        try: return bound(), bound()
+        except OSError as error: assert error.errno == errno.EADDRINUSE
+def check(*others):
+    assert len({one.getsockname()[1] for one in (server, client, *others)}) == 4
+    try: print(bound().getsockname())
+    except OSError as error: print(errno.errorcode[error.errno])
+server = bound()
+server.listen()
+client = bound()
+client.setblocking(False)
+assert client.connect_ex(server.getsockname()) in (0, errno.EINPROGRESS)
+check(*two())
+client.setblocking(True)
+accepted, peer = server.accept()
+assert peer == client.getsockname()
+client.sendall(b'there')
+assert accepted.recv(9) == b'there'
+check(*two())
+";
+    let switch = Switch::start();
+    let (lent, _) = Lent::handed(&switch, 4);
+    assert_eq!(lent.run("python3", &["-c", PROGRAM]), "EADDRINUSE\nEADDRINUSE\n");
+    lent.end();
+}
