@@ -1,27 +1,27 @@
 //! One device: its program, a socket for each queue, and what attaching has changed.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use quicket_bpf::{MAX_QUEUES, TupleProgram, Tuples};
 use quicket_ring::Lie;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::EventData;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use super::altered::{Altered, Loopback};
 use super::netlink::{Link, Netlink};
 use super::offloads::{self, Offloads};
+use super::queue::Queue;
 use super::sockets::{bind, refuse_more};
 use super::trains::{self, Leaving, Trains};
-use super::xsk::{MAX_FRAME, Socket};
+use super::vlans::Member;
+use super::xsk::MAX_FRAME;
 use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
-use crate::frame::{ETHERNET_LEN, MAX_TAGS};
+use crate::frame::{self, ETHERNET_LEN, MAX_TAGS, MIN_FRAME};
 
-/// How often the kernel is asked to send what is ahead of others before those have to wait.
-const FLUSHES: u32 = 4;
 /// ARPHRD_ETHER (linux/if_arp.h).
 const ETHERNET: u16 = 1;
 /// Octets of the header of Ethernet with all tags.
@@ -67,6 +67,17 @@ pub struct Attached {
     pub counters: Counters,
 }
 
+/// Where a frame goes next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hop {
+    /// The neighbour.
+    pub(super) mac: [u8; 6],
+    /// The longest packet of the route, where it is known.
+    pub(super) mtu: Option<u32>,
+    /// The VLAN that it leaves in.
+    pub(super) vlan: Option<Member>,
+}
+
 /// A device that is attached. It is detached on drop.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -83,67 +94,11 @@ pub(crate) struct Device {
     errors: [OwnedFd; 2],
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
     next_errors: usize,
+    /// The VLANs on it that are served.
+    vlans: Vec<Member>,
     is_native: bool,
     altered: Altered,
     pub(super) counters: Counters,
-}
-
-#[derive(Debug)]
-struct Queue {
-    socket: Socket,
-    /// Something was sent since the last flush, or the kernel has not taken all of it.
-    is_owed: bool,
-    /// The kernel had not taken all of it by the last flush: nothing goes past that.
-    is_behind: bool,
-    /// Something was sent since it was watched.
-    has_sent: bool,
-    /// Who has it watched is woken when frames come.
-    is_watched: bool,
-}
-
-impl Queue {
-    /// Has the kernel send what is there. Returns whether something is left.
-    fn flush(&mut self) -> Result<bool, Errno> {
-        (self.is_owed, self.is_behind) = match self.socket.flush() {
-            Ok(is_owed) => (is_owed, is_owed),
-            // It is down: what is there waits in the ring, and is sent with the next frame once it is up.
-            Err(Errno::NETDOWN) => (false, true),
-            Err(error) => return Err(error),
-        };
-        Ok(self.is_owed)
-    }
-
-    /// Has the socket watched, or not while frames leave by it, which costs more than a tenth of the time that they take: the kernel
-    /// wakes who waits for a socket for each one that has left (`sock_def_write_space` of net/core/sock.c), whatever
-    /// he waits for. Returns whether it is as it is to be.
-    fn watch(&mut self, events: BorrowedFd<'_>, data: EventData, is_active: bool) -> bool {
-        if is_active && self.has_sent && self.is_watched {
-            self.is_watched = epoll::delete(events, &self.socket).is_err();
-        } else if !is_active && !self.is_watched {
-            let added = epoll::add(events, &self.socket, data, EventFlags::IN);
-            self.is_watched = matches!(added, Ok(()) | Err(Errno::EXIST));
-            self.has_sent = false;
-        }
-        self.is_watched || is_active
-    }
-
-    /// Has the kernel send all, within a bound. Returns whether nothing is left.
-    fn drain(&mut self) -> Result<bool, Errno> {
-        for _ in 0..FLUSHES {
-            if !self.is_owed || !self.flush()? {
-                break;
-            }
-        }
-        Ok(!self.is_owed && !self.is_behind)
-    }
-
-    /// Puts a frame into the ring. Returns false if that is full.
-    #[inline]
-    fn put(&mut self, frame: &[u8]) -> Result<bool, Lie> {
-        // A ring that is full is one to be sent from, too.
-        (self.is_owed, self.has_sent) = (true, true);
-        self.socket.send(frame)
-    }
 }
 
 impl Device {
@@ -207,6 +162,7 @@ impl Device {
             may_train: true,
             errors,
             next_errors: 0,
+            vlans: Vec::new(),
             is_native,
             altered,
             counters,
@@ -253,19 +209,45 @@ impl Device {
         self.link.index
     }
 
-    /// Copies the next error of ICMP, of both versions of IP in turns. Returns the length of the frame; none if there are no
-    /// more.
-    pub(super) fn take_error(&mut self, to: &mut [u8]) -> Option<u16> {
+    /// Copies the next error of ICMP, of both versions of IP in turns. Returns the length of the frame, and by which device it came:
+    /// this one, or that of a VLAN on it; none if there are no more.
+    pub(super) fn take_error(&mut self, to: &mut [u8]) -> Option<(u16, u32)> {
         let first = self.next_errors;
         self.next_errors = 1 - first;
         [first, 1 - first].into_iter().find_map(|at| {
             let socket = self.errors.get(at)?;
             // An error is that the device is down; what comes once it is up is told again.
-            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            let (_, len) = rustix::net::recv(socket, &mut *to, flags).ok()?;
+            let (len, by) = quicket_bpf::receive_error(socket.as_fd(), to).ok()?;
             // One that is longer than all frames of devices is cut off, and not in order.
-            Some(u16::try_from(len.min(to.len())).unwrap_or(u16::MAX))
+            Some((u16::try_from(len).unwrap_or(u16::MAX), by))
         })
+    }
+
+    /// Serves these VLANs of it from now on, and leaves others to the system.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not take it.
+    pub(super) fn serve(&mut self, vlans: Vec<Member>) -> io::Result<()> {
+        if vlans == self.vlans {
+            return Ok(());
+        }
+        let numbers: HashSet<u16> = vlans.iter().map(|member| member.vlan.number).collect();
+        for Member { vlan, .. } in &self.vlans {
+            if !numbers.contains(&vlan.number) {
+                self.program.set_vlan(vlan.number, None)?;
+            }
+        }
+        for Member { vlan, mac, .. } in &vlans {
+            self.program.set_vlan(vlan.number, Some(*mac))?;
+        }
+        let devices = vlans.iter().map(|member| member.device);
+        let devices: Vec<u32> = [self.link.index].into_iter().chain(devices).collect();
+        for socket in &self.errors {
+            quicket_bpf::hear_errors_of(socket.as_fd(), &devices)?;
+        }
+        self.vlans = vlans;
+        Ok(())
     }
 
     pub(super) fn queues(&self) -> usize {
@@ -359,35 +341,47 @@ impl Device {
         self.queues.get_mut(queue).map_or(Ok(()), |queue| queue.socket.release(n))
     }
 
-    /// Sends a frame to a neighbour by one of the queues: `flow` chooses it.
+    /// Sends a frame to a neighbour by one of the queues: `flow` chooses it. With a VLAN it gets the tag of that.
     #[inline]
     pub(super) fn send(
         &mut self,
         frame: &mut [u8],
-        mac: [u8; 6],
-        mtu: Option<u32>,
+        hop: Hop,
         flow: u32,
     ) -> Result<Result<(), Reason>, Lie> {
-        let longest = mtu.unwrap_or(u32::MAX).min(self.link.mtu) as usize;
-        let is_padded = frame.len() <= crate::frame::MIN_FRAME;
+        let Hop { mac, mtu, vlan } = hop;
+        let mtu = mtu.unwrap_or(u32::MAX).min(vlan.map_or(u32::MAX, |member| member.mtu));
+        let longest = mtu.min(self.link.mtu) as usize;
+        let is_padded = frame.len() <= MIN_FRAME;
         if packet_len(frame) > longest && !is_padded {
             return Ok(Err(Reason::Mtu));
         }
         let Some(addresses) = frame.first_chunk_mut::<12>() else { return Ok(Err(Reason::Length)) };
         addresses[..6].copy_from_slice(&mac);
-        addresses[6..].copy_from_slice(&self.link.mac);
+        addresses[6..].copy_from_slice(&vlan.map_or(self.link.mac, |member| member.mac));
         let at = flow as usize % self.queues.len().max(1);
+        if let Some(member) = vlan {
+            let Some(tag) = frame::tag(frame, member.vlan.number) else {
+                return Ok(Err(Reason::Vlan));
+            };
+            let (addresses, rest) = frame.split_at(12);
+            return self.put([addresses, &tag, rest], at);
+        }
         if self.trains.is_some() {
             return self.join(frame, at);
         }
-        self.put(frame, at)
+        self.put([frame], at)
     }
 
-    /// Puts a frame into the ring of a queue.
+    /// Puts the parts of a frame into the ring of a queue.
     #[inline]
-    fn put(&mut self, frame: &[u8], at: usize) -> Result<Result<(), Reason>, Lie> {
+    fn put<const N: usize>(
+        &mut self,
+        parts: [&[u8]; N],
+        at: usize,
+    ) -> Result<Result<(), Reason>, Lie> {
         let Some(queue) = self.queues.get_mut(at) else { return Ok(Err(Reason::Route)) };
-        if !queue.put(frame)? {
+        if !queue.put(parts)? {
             self.counters.drop_one(Reason::Full);
             return Ok(Err(Reason::Full));
         }
@@ -401,7 +395,7 @@ impl Device {
         let segment = if is_behind { None } else { trains::read(frame) };
         let (Some(trains), Some(segment)) = (&mut self.trains, segment) else {
             self.part(false).map_err(|_| Lie)?;
-            return self.put(frame, at);
+            return self.put([frame], at);
         };
         if trains.append(frame, &segment, at) {
             return Ok(Ok(()));
@@ -410,7 +404,7 @@ impl Device {
         self.part(false).map_err(|_| Lie)?;
         match self.trains.as_mut().is_some_and(|trains| trains.begin(frame, segment, at)) {
             true => Ok(Ok(())),
-            false => self.put(frame, at),
+            false => self.put([frame], at),
         }
     }
 
@@ -426,7 +420,7 @@ impl Device {
             None => return Ok(()),
             Some(Leaving::One(at, frame)) => {
                 let Some(queue) = queues.get_mut(at) else { return Ok(()) };
-                match queue.put(frame).map_err(|Lie| Errno::IO)? {
+                match queue.put([frame]).map_err(|Lie| Errno::IO)? {
                     true => counters.sent += 1,
                     false => counters.drop_one(Reason::Full),
                 }
@@ -542,8 +536,7 @@ fn sockets(program: &TupleProgram, link: &Link, is_native: bool) -> io::Result<V
             result => result?,
         };
         program.set_socket(number, socket.as_fd())?;
-        let (is_owed, is_behind, has_sent, is_watched) = (false, false, false, true);
-        queues.push(Queue { socket, is_owed, is_behind, has_sent, is_watched });
+        queues.push(Queue::new(socket));
     }
     Ok(queues)
 }

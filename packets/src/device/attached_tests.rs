@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
+use rustix::event::epoll::{self, EventFlags};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, socket_with,
     socketpair, sockopt,
@@ -19,6 +20,8 @@ use crate::device::trains::tests::{ACK, FLOW, segment};
 const FLIGHT: u32 = 8;
 /// Octets of each.
 const LEN: u32 = 1000;
+
+const HOP: Hop = Hop { mac: [2, 0, 0, 0, 0, 2], mtu: None, vlan: None };
 
 /// A device in a network namespace of this thread, which puts frames together.
 struct Rig {
@@ -54,7 +57,7 @@ impl Rig {
         for _ in 0..FLIGHT {
             let mut frame = segment(FLOW, self.sequence, ACK, LEN as usize);
             self.sequence += LEN;
-            let put = self.device.send(&mut frame, [2, 0, 0, 0, 0, 2], None, 0);
+            let put = self.device.send(&mut frame, HOP, 0);
             assert_eq!(put.unwrap(), Ok(()));
         }
     }

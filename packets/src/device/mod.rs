@@ -3,7 +3,7 @@
 //! `quicket-bpf` has the program that hands frames of registered tuples to a device's sockets, and everything else to
 //! the system. `xsk` is such a socket, `attached` a device with one for each queue. `netlink` and `ways` say which
 //! device leads where, `offloads` what a device must not do, `altered` what attaching has changed, and `checksum` completes what senders on this machine
-//! leave open. `trains` puts segments of TCP together that leave. `network` is all of that for the forwarder. [`Changes`] tells others that this host's networks are not
+//! leave open. `vlans` keeps VLANs apart. `trains` puts segments of TCP together that leave. `network` is all of that for the forwarder. [`Changes`] tells others that this host's networks are not
 //! what they were, and [`Routes`] whether a device leads somewhere.
 
 mod altered;
@@ -17,11 +17,13 @@ mod outside;
 #[cfg(test)]
 #[path = "../../tests/device/permitted.rs"]
 mod permitted;
+mod queue;
 #[cfg(any(test, feature = "rates"))]
 pub mod rates;
 mod routes;
 mod sockets;
 mod trains;
+mod vlans;
 mod ways;
 mod xsk;
 
@@ -31,6 +33,7 @@ pub use changes::Changes;
 pub use network::MAX_DEVICES;
 pub use offloads::Offloads;
 pub use routes::{Labels, Routes};
+pub use vlans::MAX_VLANS;
 pub use ways::MAX_WAYS;
 
 pub(crate) use attached::Device;

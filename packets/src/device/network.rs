@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use quicket_bpf::{TupleKey, Tuples};
 use rustix::event::epoll::EventData;
 
-use super::attached::{Attached, Device};
+use super::attached::{Attached, Device, Hop};
 use super::checksum;
 use super::netlink::{Change, Links};
 use super::outside::{Entrance, Outside, is_loopback};
+use super::vlans::{Arrival, Vlans};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
 use crate::counters::{Counters, Reason};
 use crate::forwarder::IDLE_TURNS;
-use crate::frame::{self, Ends};
+use crate::frame::{self, Ends, TAG_LEN};
 use crate::registry::{MAX_TUPLES, Registry};
 use crate::tuple::Tuple;
 
@@ -52,6 +53,7 @@ struct Shared {
     ways: Ways,
     links: Links,
     outside: Outside,
+    vlans: Vlans,
 }
 
 impl Network {
@@ -84,8 +86,10 @@ impl Network {
         let mut ways = Ways::open()?;
         // Changes are heard from before it is looked.
         let links = Links::open()?;
-        let outside = Outside::new(ways.tables().addresses()?);
-        let shared = Shared { tuples, ways, links, outside };
+        let outside = Outside::new(&ways.tables().addresses()?);
+        // Those are looked at with each device.
+        let vlans = Vlans::default();
+        let shared = Shared { tuples, ways, links, outside, vlans };
         Ok(Arc::clone(&self.shared.insert(shared).tuples))
     }
 
@@ -106,8 +110,32 @@ impl Network {
             self.broken.push(index);
         }
         self.devices.push(device);
+        self.look_at_addresses();
         self.forget();
         self.rouse();
+    }
+
+    /// Looks up where the addresses of this host are, and which VLANs come by devices.
+    fn look_at_addresses(&mut self) {
+        let Self { shared: Some(shared), devices, broken, .. } = self else { return };
+        let tables = shared.ways.tables();
+        match tables.addresses().and_then(|own| Ok((own, tables.links()?))) {
+            Ok((own, links)) => {
+                let attached: Vec<u32> = devices.iter().map(|device| device.link.index).collect();
+                shared.outside = Outside::new(&own);
+                shared.vlans = Vlans::new(&links, &own, &attached);
+            }
+            Err(error) => {
+                log::warn!("the addresses and VLANs of this host are not known: {error}");
+                shared.vlans.forget();
+            }
+        }
+        for device in devices {
+            if let Err(error) = device.serve(shared.vlans.on(device.link.index)) {
+                log::warn!("the VLANs of {} cannot be served: {error}", device.link.name);
+                broken.push(device.link.index);
+            }
+        }
     }
 
     /// Lets a device go, which is detached by its drop.
@@ -137,6 +165,13 @@ impl Network {
         Some(self.shared.as_ref()?.outside.by(device.link.is_loopback()))
     }
 
+    /// Whom a frame may reach that the system says to have come by a device, which is the attached one, or that of a VLAN on it; none
+    /// without such a device.
+    pub(crate) fn arrival(&self, index: u32, by: u32) -> Option<Arrival<'_>> {
+        let device = self.devices.iter().find(|device| device.link.index == index)?;
+        Some(self.shared.as_ref()?.vlans.by(&device.link, by))
+    }
+
     /// Frames to that tuple come to the switch.
     ///
     /// # Errors
@@ -159,12 +194,13 @@ impl Network {
         let Some(shared) = &mut self.shared else { return };
         let mut changes = shared.links.hear();
         let is_all = changes.contains(&Change::Unknown);
-        if is_all || changes.contains(&Change::Addresses) {
-            match shared.ways.tables().addresses() {
-                Ok(own) => shared.outside = Outside::new(own),
-                Err(error) => log::warn!("the addresses of this host are not known: {error}"),
-            }
-        }
+        let vlans = &shared.vlans;
+        let is_moved = changes.iter().any(|change| match change {
+            Change::Addresses | Change::Unknown => true,
+            Change::Is(link) => link.is_of_vlan() || vlans.has_device(link.index),
+            Change::Gone(index) => vlans.has_device(*index),
+            Change::Queueing(_) => false,
+        });
         for device in &self.devices {
             if is_all || changes.contains(&Change::Queueing(device.link.index)) {
                 changes.push(match shared.ways.tables().link(&device.link.name) {
@@ -191,6 +227,9 @@ impl Network {
             if !is_well {
                 self.broken.push(index);
             }
+        }
+        if is_moved {
+            self.look_at_addresses();
         }
     }
 
@@ -261,16 +300,30 @@ impl Network {
             self.broken.push(device.link.index);
             to
         });
+        let Some(Shared { outside, vlans, .. }) = &self.shared else { return at };
         let leaves_checksums = device.leaves_checksums();
         // Who is here does not come from outside, and nobody else by the loopback device.
-        let is_loopback = device.link.is_loopback();
-        let entrance = self.shared.as_ref().map(|shared| shared.outside.by(is_loopback));
+        let entrance = Some(outside.by(device.link.is_loopback()));
         let rule = Rule { sender: None, may_leave: false, entrance };
-        batch.check(rule, registry, &mut device.counters, |frame| match frame::check(frame) {
-            Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
-                frame::check(frame)
-            }
-            result => result,
+        let Device { link, counters, .. } = device;
+        let untagged = vlans.untagged(link);
+        batch.check(rule, registry, counters, |frame| {
+            let (frame, arrival, less) = match frame::vlan(frame) {
+                None => (frame, untagged, 0),
+                // A port sees no tags of VLANs: where its addresses are says in which it is.
+                Some(number) => {
+                    let arrival = vlans.tagged(link.index, number)?;
+                    (frame::take_out_tag(frame)?, arrival, TAG_LEN as u16)
+                }
+            };
+            let ends = match frame::check(frame) {
+                Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
+                    frame::check(frame)
+                }
+                result => result,
+            }?;
+            arrival.admit(ends.destination.address)?;
+            Ok((ends, less))
         });
         at
     }
@@ -281,13 +334,14 @@ impl Network {
         Self::place(&mut self.devices, place).map(|(device, _)| &mut device.counters)
     }
 
-    /// Copies the next error of ICMP that has come by a device. Returns the first place of the device, and the length of the
-    /// frame; none if there are no more.
-    pub(crate) fn take_error(&mut self, index: u32, to: &mut [u8]) -> Option<(usize, u16)> {
+    /// Copies the next error of ICMP that has come by a device. Returns the first place of the device, the length of the
+    /// frame, and by which device of the system's it came; none if there are no more.
+    pub(crate) fn take_error(&mut self, index: u32, to: &mut [u8]) -> Option<(usize, u16, u32)> {
         let mut place = 0;
         for device in &mut self.devices {
             if device.link.index == index {
-                return Some((place, device.take_error(to)?));
+                let (len, by) = device.take_error(to)?;
+                return Some((place, len, by));
             }
             place += device.queues();
         }
@@ -343,11 +397,15 @@ impl Network {
             Way::By { device, mac, mtu } => (device, mac, mtu),
             Way::Closed(reason) => return Err(reason),
         };
+        // What leaves by the device of a VLAN leaves by the one below, unless it is attached itself.
+        let is_attached = self.devices.iter().any(|device| device.link.index == index);
+        let vlan = if is_attached { None } else { shared.vlans.of_device(index) };
+        let index = vlan.map_or(index, |member| member.vlan.below);
         let here = self.devices.iter_mut().find(|device| device.link.index == index);
         let device = here.filter(|device| !stays_here || device.link.is_loopback());
         let device = device.ok_or(Reason::Route)?;
         (self.is_active, self.idle) = (true, 0);
-        device.send(frame, mac, mtu, flow).unwrap_or_else(|_| {
+        device.send(frame, Hop { mac, mtu, vlan }, flow).unwrap_or_else(|_| {
             self.broken.push(index);
             Err(Reason::Route)
         })
