@@ -177,6 +177,14 @@ fn write_vlan(program: &mut Assembler, maps: &Maps<'_>, families: [Label; 2], pa
     program.jump(pass);
 }
 
+/// Loads a length from the header of IP into R6.
+fn write_len(program: &mut Assembler, at: i16) {
+    program.load(Size::Half, R6, R7, at);
+    program.half_from_big_endian(R6);
+    // Kernels such as 6.1 take what has been turned round for any number, which they do not let be added to where the packet is.
+    program.double(Operation::And, R6, 0xffff);
+}
+
 /// Leaves alone a packet of R6 octets that is cut off, or has something behind it that does not pad it.
 fn write_end(program: &mut Assembler, pass: Label) {
     let whole = program.label();
@@ -222,8 +230,7 @@ fn write_v4(program: &mut Assembler, pass: Label) {
     // No fragment: neither more to come nor an offset.
     program.load(Size::Half, R1, R7, IP + 6);
     program.jump_if(R1, Condition::AnyOf, network(0x3fff), pass);
-    program.load(Size::Half, R6, R7, IP + 2);
-    program.half_from_big_endian(R6);
+    write_len(program, IP + 2);
     program.jump_if(R6, Condition::Less, 20, pass);
     write_end(program, pass);
     program.double(Operation::Subtract, R6, 20);
@@ -246,8 +253,7 @@ fn write_v6(program: &mut Assembler, transport: Label, pass: Label) {
         write_not_mapped(program, address, pass);
     }
     write_address(program, 24, 0, 4);
-    program.load(Size::Half, R6, R7, IP + 4);
-    program.half_from_big_endian(R6);
+    write_len(program, IP + 4);
     program.double(Operation::Add, R6, 40);
     write_end(program, pass);
     program.double(Operation::Subtract, R6, 40);
