@@ -193,6 +193,9 @@ Examples:
     /// go to the system, too. The switch needs CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON, and this command its
     /// user or root (docs/packets.md).
     ///
+    /// VLANs on the device are served, too: with eth0 attached, an address of eth0.100 is reached by frames with the tag 100, and by
+    /// no others.
+    ///
     /// Programs of this host reach ports by lo, whichever device has the address: attach that for them. Its mode is generic, and
     /// what is set on it meanwhile is shown (gso_max_segs, accept_local, route_localnet).
     ///
