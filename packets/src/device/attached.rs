@@ -135,6 +135,10 @@ impl Device {
         let (hook, is_native) = hook(&program, &link, mode).map_err(|error| {
             let advice = match error.kind() {
                 io::ErrorKind::ResourceBusy => "it has an XDP program of somebody else: ",
+                // The kernel refuses it below one that is there (`dev_xdp_attach` of net/core/dev.c).
+                io::ErrorKind::AlreadyExists => {
+                    "a device above it, as that of a VLAN, has an XDP program: "
+                }
                 io::ErrorKind::PermissionDenied => "it takes CAP_BPF and CAP_NET_ADMIN: ",
                 io::ErrorKind::Unsupported => "its driver has no XDP: ",
                 _ => "the kernel does not take the program: ",
