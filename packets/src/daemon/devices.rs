@@ -157,8 +157,10 @@ impl Daemon {
             }
         }
         let attached = device.describe();
+        if let Err(error) = self.forwarder.network().add(device) {
+            return failed(&format!("cannot attach {}", attached.name), &error);
+        }
         log::info!("{} is attached", attached.name);
-        self.forwarder.network().add(device);
         Answer::Attached(attached.into())
     }
 
@@ -180,7 +182,7 @@ impl Daemon {
             if let Some(device) = self.forwarder.network().remove(index) {
                 self.unwatch_device(&device);
                 let name = device.describe().name;
-                log::warn!("{name} is detached: it has gone, or its rings cannot be");
+                log::warn!("{name} is detached: it has gone, or its rings or VLANs cannot be");
                 // As it may take a while.
                 let dropped = thread::Builder::new().name("device".into());
                 // Without a thread it is dropped here, by the error.

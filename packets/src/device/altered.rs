@@ -67,6 +67,28 @@ impl Altered {
         Ok(())
     }
 
+    /// Switches the offload of VLAN tags off again if somebody has switched it on, as all that has a tag would come without.
+    ///
+    /// # Errors
+    ///
+    /// When it stays on.
+    pub(super) fn keep(&mut self, name: &str) -> io::Result<()> {
+        let now = Offloads::of(name)?;
+        if !now.vlan {
+            return Ok(());
+        }
+        Offloads { vlan: false, ..now }.set(name)?;
+        if Offloads::of(name)?.vlan {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        log::warn!(
+            "the offload of VLAN tags of {name} is off again: it may be on once {name} is detached"
+        );
+        // So it is to be afterwards.
+        self.before.vlan = true;
+        self.look()
+    }
+
     pub(super) const fn offloads(&self) -> Offloads {
         self.offloads
     }

@@ -16,7 +16,7 @@ use super::offloads::{self, Offloads};
 use super::queue::Queue;
 use super::sockets::{bind, refuse_more};
 use super::trains::{self, Leaving, Trains};
-use super::vlans::Member;
+use super::vlans::{Member, refuse_hidden};
 use super::xsk::MAX_FRAME;
 use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
@@ -94,8 +94,14 @@ pub(crate) struct Device {
     errors: [OwnedFd; 2],
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
     next_errors: usize,
-    /// The VLANs on it that are served.
+    /// The VLANs on it that are served, or may be, if the kernel has refused a change of them.
     vlans: Vec<Member>,
+    /// The devices whose errors are heard: this one, and those of its VLANs that are not attached themselves.
+    heard: Vec<u32>,
+    /// It is the device of a VLAN, or above one.
+    is_in_vlan: bool,
+    /// How often in a row the kernel has refused such a change.
+    refusals: u32,
     is_native: bool,
     altered: Altered,
     pub(super) counters: Counters,
@@ -125,6 +131,7 @@ impl Device {
             }
         })?;
         check(&link)?;
+        refuse_hidden(&link, &tables.links().map_err(|error| failed("", error))?)?;
         // Whatever comes now, the drop undoes this.
         let mut altered = Altered::new(&link, &mut tables).map_err(|error| failed("", error))?;
         let program = match link.is_loopback() {
@@ -155,7 +162,7 @@ impl Device {
             }
         };
         altered.look()?;
-        let (hook, counters) = (Some(hook), Counters::default());
+        let (hook, heard, counters) = (Some(hook), vec![link.index], Counters::default());
         // Whether frames are put together is found out when the device is taken in ([`Device::update`]).
         Ok(Self {
             link,
@@ -167,6 +174,9 @@ impl Device {
             errors,
             next_errors: 0,
             vlans: Vec::new(),
+            heard,
+            is_in_vlan: false,
+            refusals: 0,
             is_native,
             altered,
             counters,
@@ -227,31 +237,44 @@ impl Device {
         })
     }
 
-    /// Serves these VLANs of it from now on, and leaves others to the system.
+    /// Serves these VLANs of it from now on, and leaves others to the system. `attached` are all devices that are.
     ///
     /// # Errors
     ///
-    /// When the kernel does not take it.
-    pub(super) fn serve(&mut self, vlans: Vec<Member>) -> io::Result<()> {
-        if vlans == self.vlans {
+    /// When the kernel does not take it: this may be tried again.
+    pub(super) fn serve(&mut self, vlans: Vec<Member>, attached: &[u32]) -> io::Result<()> {
+        // An attached one has errors of its own.
+        let others = vlans.iter().map(|member| member.device).filter(|it| !attached.contains(it));
+        let heard: Vec<u32> = [self.link.index].into_iter().chain(others).collect();
+        if self.refusals == 0 && (&vlans, &heard) == (&self.vlans, &self.heard) {
             return Ok(());
         }
+        self.refusals += 1;
         let numbers: HashSet<u16> = vlans.iter().map(|member| member.vlan.number).collect();
-        for Member { vlan, .. } in &self.vlans {
-            if !numbers.contains(&vlan.number) {
-                self.program.set_vlan(vlan.number, None)?;
-            }
+        self.vlans.retain(|member| !numbers.contains(&member.vlan.number));
+        let gone: Vec<u16> = self.vlans.iter().map(|member| member.vlan.number).collect();
+        self.vlans.extend(&vlans);
+        for number in gone {
+            self.program.set_vlan(number, None)?;
         }
         for Member { vlan, mac, .. } in &vlans {
             self.program.set_vlan(vlan.number, Some(*mac))?;
         }
-        let devices = vlans.iter().map(|member| member.device);
-        let devices: Vec<u32> = [self.link.index].into_iter().chain(devices).collect();
         for socket in &self.errors {
-            quicket_bpf::hear_errors_of(socket.as_fd(), &devices)?;
+            quicket_bpf::hear_errors_of(socket.as_fd(), &heard)?;
         }
-        self.vlans = vlans;
+        (self.vlans, self.heard, self.refusals) = (vlans, heard, 0);
         Ok(())
+    }
+
+    /// How often in a row the kernel has refused to serve its VLANs.
+    pub(super) const fn refusals(&self) -> u32 {
+        self.refusals
+    }
+
+    /// It is the device of a VLAN or above one, or is not.
+    pub(super) const fn set_in_vlan(&mut self, is_in_vlan: bool) {
+        self.is_in_vlan = is_in_vlan;
     }
 
     pub(super) fn queues(&self) -> usize {
@@ -267,7 +290,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// When it has another address of Ethernet and the kernel does not take a program for it.
+    /// When it has another address of Ethernet and the kernel does not take a program for it, or when it takes tags out of
+    /// frames again and cannot be kept from it.
     pub(super) fn update(&mut self, link: Link) -> io::Result<()> {
         if link.mac != self.link.mac {
             self.program.readdress(link.mac).map_err(io::Error::other)?;
@@ -275,6 +299,7 @@ impl Device {
                 hook.update(self.program.program())?;
             }
         }
+        self.altered.keep(&link.name)?;
         self.link = bounded(link);
         self.retrain()
     }
@@ -359,6 +384,10 @@ impl Device {
         let is_padded = frame.len() <= MIN_FRAME;
         if packet_len(frame) > longest && !is_padded {
             return Ok(Err(Reason::Mtu));
+        }
+        // By the device of a VLAN that keeps the system's header as it is (reorder_hdr off), such a tag would leave in place of the VLAN's.
+        if self.is_in_vlan && frame::tag(frame, 0).is_none() {
+            return Ok(Err(Reason::Vlan));
         }
         let Some(addresses) = frame.first_chunk_mut::<12>() else { return Ok(Err(Reason::Length)) };
         addresses[..6].copy_from_slice(&mac);

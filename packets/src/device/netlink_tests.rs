@@ -1,5 +1,13 @@
 use super::*;
 
+impl Netlink {
+    /// One that the system does not answer.
+    pub(in crate::device) fn deaf() -> Self {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        Self { socket, ..Self::open().unwrap() }
+    }
+}
+
 #[test]
 fn the_system_tells_of_its_devices_and_routes() {
     let mut tables = Netlink::open().unwrap();
@@ -50,6 +58,7 @@ fn devices_of_vlans_say_what_comes_by_them() {
     let found = link(&message).unwrap();
     assert!(found.is_of_vlan() && found.is_up);
     assert_eq!((found.index, found.vlan), (9, Some(Vlan { below: 7, number: 100 })));
+    assert_eq!((found.below, found.master), (Some(7), None));
     for len in 0..message.len() {
         let _ = link(&message[..len]);
     }
@@ -58,6 +67,8 @@ fn devices_of_vlans_say_what_comes_by_them() {
         let message = vlan_message(&[(more.0, &more.1[..])], &[(1, &number), customer]);
         let found = link(&message).unwrap();
         assert!(found.is_of_vlan() && found.vlan.is_none(), "{more:?}");
+        let expected = if more.0 == 10 { (Some(7), Some(3)) } else { (None, None) };
+        assert_eq!((found.below, found.master), expected);
     }
     // Tags of providers, and numbers that are none.
     let others: [&[(u16, &[u8])]; 5] = [

@@ -10,9 +10,9 @@ use rustix::event::epoll::EventData;
 
 use super::attached::{Attached, Device, Hop};
 use super::checksum;
-use super::netlink::{Change, Links};
+use super::netlink::{Addresses, Change, Link, Links};
 use super::outside::{Entrance, Outside, is_loopback};
-use super::vlans::{Arrival, Vlans};
+use super::vlans::{Arrival, Vlans, refuse_hidden};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
 use crate::counters::{Counters, Reason};
@@ -27,6 +27,8 @@ pub const MAX_DEVICES: usize = 16;
 const LOOKS: u32 = 8;
 /// How often it is looked whether devices still send by as many queues: the system tells nobody when that changes.
 const QUEUES_TIME: Duration = Duration::from_secs(1);
+/// How often in a row the kernel may refuse to serve a device's VLANs, a second after one another, until that is detached.
+const MAX_REFUSALS: u32 = 3;
 
 /// Devices, and what they share. Without any, a frame costs nothing here.
 #[derive(Debug)]
@@ -54,6 +56,33 @@ struct Shared {
     links: Links,
     outside: Outside,
     vlans: Vlans,
+    /// What the system has said last of its devices and addresses.
+    known: Vec<Link>,
+    addresses: Addresses,
+    /// It has to be asked again, or the kernel has refused something.
+    is_owed: bool,
+}
+
+impl Shared {
+    /// Asks for this host's addresses, and for its devices where those have changed. Returns whether something is different.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: then it is asked again later.
+    fn look(&mut self, is_relinked: bool) -> io::Result<bool> {
+        let was_owed = std::mem::replace(&mut self.is_owed, true);
+        let tables = self.ways.tables();
+        let addresses = tables.addresses()?;
+        let links = if is_relinked || was_owed { Some(tables.links()?) } else { None };
+        self.is_owed = false;
+        let is_same =
+            addresses == self.addresses && links.as_ref().is_none_or(|links| *links == self.known);
+        self.addresses = addresses;
+        if let Some(links) = links {
+            self.known = links;
+        }
+        Ok(was_owed || !is_same)
+    }
 }
 
 impl Network {
@@ -86,10 +115,12 @@ impl Network {
         let mut ways = Ways::open()?;
         // Changes are heard from before it is looked.
         let links = Links::open()?;
-        let outside = Outside::new(&ways.tables().addresses()?);
+        let addresses = ways.tables().addresses()?;
+        let outside = Outside::new(&addresses);
         // Those are looked at with each device.
-        let vlans = Vlans::default();
-        let shared = Shared { tuples, ways, links, outside, vlans };
+        let (vlans, known) = (Vlans::default(), Vec::new());
+        let shared =
+            Shared { tuples, ways, links, outside, vlans, known, addresses, is_owed: true };
         Ok(Arc::clone(&self.shared.insert(shared).tuples))
     }
 
@@ -99,41 +130,83 @@ impl Network {
     }
 
     /// Takes a device in, as it is now: nobody has heard of changes since it was looked at to be attached.
-    pub(crate) fn add(&mut self, mut device: Device) {
+    ///
+    /// # Errors
+    ///
+    /// When it has gone, or what there is on it cannot be served: it is among those to be removed then.
+    pub(crate) fn add(&mut self, mut device: Device) -> io::Result<()> {
         let index = device.link.index;
         let tables = self.shared.as_mut().map(|shared| shared.ways.tables());
         let is_well = match tables.map(|tables| tables.link(&device.link.name)) {
             Some(Ok(link)) if link.index == index => device.update(link).is_ok(),
             _ => false,
         };
-        if !is_well {
-            self.broken.push(index);
-        }
         self.devices.push(device);
-        self.look_at_addresses();
         self.forget();
         self.rouse();
+        if let Some(shared) = &mut self.shared {
+            shared.is_owed = true;
+        }
+        let result = self.look(true);
+        let is_served = self.devices.last().is_some_and(|device| device.refusals() == 0);
+        if is_well && is_served && result.is_ok() && !self.broken.contains(&index) {
+            return Ok(());
+        }
+        self.broken.push(index);
+        result?;
+        Err(io::Error::other("the device has changed meanwhile, or its VLANs cannot be served"))
     }
 
-    /// Looks up where the addresses of this host are, and which VLANs come by devices.
-    fn look_at_addresses(&mut self) {
-        let Self { shared: Some(shared), devices, broken, .. } = self else { return };
-        let tables = shared.ways.tables();
-        match tables.addresses().and_then(|own| Ok((own, tables.links()?))) {
-            Ok((own, links)) => {
-                let attached: Vec<u32> = devices.iter().map(|device| device.link.index).collect();
-                shared.outside = Outside::new(&own);
-                shared.vlans = Vlans::new(&links, &own, &attached);
-            }
+    /// Looks up where the addresses of this host are, and which VLANs come by devices. Until that is known, none is served.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    fn look(&mut self, is_relinked: bool) -> io::Result<()> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        let was_owed = shared.is_owed;
+        match shared.look(is_relinked) {
+            Ok(true) => self.arrange(),
+            Ok(false) => {}
             Err(error) => {
-                log::warn!("the addresses and VLANs of this host are not known: {error}");
                 shared.vlans.forget();
+                if !was_owed {
+                    log::warn!("the addresses and VLANs of this host are not known: {error}");
+                }
+                self.serve();
+                return Err(error);
             }
         }
+        Ok(())
+    }
+
+    /// Follows what is known of this host, and which devices are attached.
+    fn arrange(&mut self) {
+        let Self { shared: Some(shared), devices, .. } = self else { return };
+        let attached: Vec<u32> = devices.iter().map(|device| device.link.index).collect();
+        shared.outside = Outside::new(&shared.addresses);
+        shared.vlans.follow(&shared.known, &shared.addresses, &attached);
+        self.serve();
+    }
+
+    /// Has devices serve the VLANs that are known.
+    fn serve(&mut self) {
+        let Self { shared: Some(shared), devices, broken, .. } = self else { return };
+        let attached: Vec<u32> = devices.iter().map(|device| device.link.index).collect();
         for device in devices {
-            if let Err(error) = device.serve(shared.vlans.on(device.link.index)) {
+            let index = device.link.index;
+            if let Err(error) = refuse_hidden(&device.link, &shared.known) {
+                log::warn!("{error}");
+                broken.push(index);
+                continue;
+            }
+            device.set_in_vlan(shared.vlans.has_device(index));
+            if let Err(error) = device.serve(shared.vlans.on(index), &attached) {
                 log::warn!("the VLANs of {} cannot be served: {error}", device.link.name);
-                broken.push(device.link.index);
+                shared.is_owed = true;
+                if device.refusals() >= MAX_REFUSALS {
+                    broken.push(index);
+                }
             }
         }
     }
@@ -142,7 +215,12 @@ impl Network {
     pub(crate) fn remove(&mut self, index: u32) -> Option<Device> {
         let at = self.devices.iter().position(|device| device.link.index == index)?;
         self.forget();
-        Some(self.devices.swap_remove(at))
+        let device = self.devices.swap_remove(at);
+        // What is not known is looked at later.
+        if self.shared.as_ref().is_some_and(|shared| !shared.is_owed) {
+            self.arrange();
+        }
+        Some(device)
     }
 
     fn forget(&mut self) {
@@ -194,13 +272,14 @@ impl Network {
         let Some(shared) = &mut self.shared else { return };
         let mut changes = shared.links.hear();
         let is_all = changes.contains(&Change::Unknown);
-        let vlans = &shared.vlans;
-        let is_moved = changes.iter().any(|change| match change {
-            Change::Addresses | Change::Unknown => true,
-            Change::Is(link) => link.is_of_vlan() || vlans.has_device(link.index),
-            Change::Gone(index) => vlans.has_device(*index),
-            Change::Queueing(_) => false,
+        let known = |index: u32| shared.known.iter().find(|link| link.index == index);
+        let is_relinked = changes.iter().any(|change| match change {
+            Change::Unknown => true,
+            Change::Is(link) => known(link.index) != Some(link),
+            Change::Gone(index) => known(*index).is_some(),
+            Change::Addresses | Change::Queueing(_) => false,
         });
+        let is_moved = is_relinked || changes.contains(&Change::Addresses);
         for device in &self.devices {
             if is_all || changes.contains(&Change::Queueing(device.link.index)) {
                 changes.push(match shared.ways.tables().link(&device.link.name) {
@@ -229,7 +308,8 @@ impl Network {
             }
         }
         if is_moved {
-            self.look_at_addresses();
+            // What cannot be known now is looked at later.
+            let _ = self.look(is_relinked);
         }
     }
 
@@ -375,6 +455,9 @@ impl Network {
                 self.broken.push(device.link.index);
             }
         }
+        if self.shared.as_ref().is_some_and(|shared| shared.is_owed) {
+            let _ = self.look(true);
+        }
     }
 
     /// The turn of another port.
@@ -433,3 +516,7 @@ impl Network {
 fn key(Tuple { address, protocol, port }: Tuple) -> TupleKey {
     TupleKey::new(address, protocol, port)
 }
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+mod tests;

@@ -4,9 +4,12 @@
 //! that VLAN: nothing reaches it that has come without the tag, or with another one. The system itself is not so strict: it
 //! takes what is for any address of its own, by whatever device it comes. But a stack on a port cannot see how a frame has come, nor do
 //! firewalls look at it, so that nobody else would keep one network from another.
+//!
+//! A tuple stays when its address goes: so what has been an address of a VLAN is none of another network until it is one of a device
+//! there.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::io;
 
 use super::netlink::{Addresses, LOOPBACK, Link, Vlan};
 use super::outside::key;
@@ -14,6 +17,11 @@ use crate::counters::Reason;
 
 /// VLANs of a device that are served; what is of more is the system's.
 pub const MAX_VLANS: usize = 256;
+/// Addresses of VLANs that nobody has any more and that are remembered. With more of them, what comes without a tag reaches by all devices
+/// what the system has outside of VLANs, and nothing else.
+const MAX_CLOSED: usize = 4096;
+/// Devices above one another that are followed (MAX_NEST_DEV of linux/netdevice.h is 8).
+const MAX_ABOVE: usize = 16;
 
 /// This host in a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,43 +40,56 @@ pub(crate) struct Vlans {
     members: HashMap<Vlan, Member>,
     /// The same by their devices.
     of_devices: HashMap<u32, Member>,
-    /// Devices of VLANs, be they served or not.
+    /// Devices of VLANs, be they served or not, and those above them, such as a bridge.
     all: HashSet<u32>,
     /// What each of them has for addresses.
     addresses: HashSet<(u32, u128)>,
     /// The addresses of the loopback device, which are those of no network.
     everywhere: HashSet<u128>,
-    /// What none but devices of VLANs have.
+    /// Those of devices that have nothing to do with VLANs.
+    open: HashSet<u128>,
+    /// What none but devices of VLANs have, or had.
     closed: HashSet<u128>,
+    /// Attached devices that have a VLAN of any kind, or have had one since they were attached.
+    below: HashSet<u32>,
+    /// There were more addresses of VLANs than are remembered.
+    is_full: bool,
+    /// That there are more VLANs than are served has been said.
+    has_warned: bool,
 }
 
 impl Vlans {
-    /// Of the devices and addresses that the system has, when those devices are attached.
-    pub(super) fn new(links: &[Link], addresses: &Addresses, attached: &[u32]) -> Self {
-        let all: HashSet<_> =
-            links.iter().filter(|link| link.is_of_vlan()).map(|link| link.index).collect();
-        let mut vlans = Self { all, ..Self::default() };
-        let mut open = HashSet::new();
+    /// Follows what the system has for devices and addresses, when those devices are attached.
+    pub(super) fn follow(&mut self, links: &[Link], addresses: &Addresses, attached: &[u32]) {
+        let Self { closed, below, is_full, has_warned, .. } = std::mem::take(self);
+        let all = in_vlans(links);
+        *self = Self { all, closed, below, is_full, has_warned, ..Self::default() };
+        let there: HashSet<u32> = links.iter().map(|link| link.index).collect();
         for &(address, device) in &addresses.own {
-            let address = (key(address), is_of_each_link(address));
-            match device {
-                LOOPBACK => drop(vlans.everywhere.insert(address.0)),
-                _ if !vlans.all.contains(&device) => drop(open.insert(address.0)),
-                _ => {
-                    vlans.closed.insert(address.0);
-                    if !address.1 {
-                        vlans.addresses.insert((device, address.0));
-                    }
-                }
+            let address = key(address);
+            if device == LOOPBACK {
+                self.everywhere.insert(address);
+            } else if self.all.contains(&device) {
+                self.addresses.insert((device, address));
+            } else if there.contains(&device) {
+                // Of one that is not known (yet) nobody knows what it is.
+                self.open.insert(address);
             }
         }
-        vlans
-            .closed
-            .retain(|address| !open.contains(address) && !vlans.everywhere.contains(address));
-        for device in attached {
-            vlans.serve(links, *device);
+        let Self { addresses, everywhere, open, closed, .. } = self;
+        closed.retain(|address| !open.contains(address) && !everywhere.contains(address));
+        let now: HashSet<u128> = addresses.iter().map(|(_, address)| *address).collect();
+        if closed.difference(&now).count() > MAX_CLOSED {
+            closed.clear();
+            self.is_full = true;
         }
-        vlans
+        closed.extend(now.difference(open).filter(|address| !everywhere.contains(address)));
+        let of_vlans = links.iter().filter(|link| link.is_of_vlan());
+        self.below.extend(of_vlans.filter_map(|link| link.below));
+        self.below.retain(|device| attached.contains(device));
+        for device in attached {
+            self.serve(links, *device);
+        }
     }
 
     /// Serves those on a device that are up.
@@ -79,7 +100,9 @@ impl Vlans {
         });
         let mut members: Vec<_> = members.collect();
         if members.len() > MAX_VLANS {
-            log::warn!("a device has {} VLANs, of which {MAX_VLANS} are served", members.len());
+            if !std::mem::replace(&mut self.has_warned, true) {
+                log::warn!("a device has {} VLANs, of which {MAX_VLANS} are served", members.len());
+            }
             // The same ones each time.
             members.sort_by_key(|member| member.device);
             members.truncate(MAX_VLANS);
@@ -107,7 +130,7 @@ impl Vlans {
         self.of_devices.get(&device).copied()
     }
 
-    /// Whether that device was one of a VLAN.
+    /// Whether that device is one of a VLAN, or above such a one.
     pub(super) fn has_device(&self, device: u32) -> bool {
         self.all.contains(&device)
     }
@@ -116,7 +139,8 @@ impl Vlans {
     pub(super) fn untagged(&self, link: &Link) -> Arrival<'_> {
         let way = match link {
             _ if link.is_loopback() => Way::Loopback,
-            _ if link.is_of_vlan() => Way::Vlan(link.index),
+            _ if link.is_of_vlan() || self.all.contains(&link.index) => Way::Vlan(link.index),
+            _ if self.is_full || self.below.contains(&link.index) => Way::BesideVlans,
             _ => Way::Untagged,
         };
         Arrival { vlans: self, way }
@@ -149,8 +173,10 @@ impl Vlans {
 enum Way {
     /// By the loopback device, from this host.
     Loopback,
-    /// By a device, without the tag of a VLAN.
+    /// By a device without VLANs.
     Untagged,
+    /// By a device with VLANs, without the tag of one.
+    BesideVlans,
     /// In a VLAN, of which the system has this device.
     Vlan(u32),
     /// By a device that is not known any more.
@@ -172,11 +198,12 @@ impl Arrival<'_> {
     /// When that is in another VLAN, or in none.
     #[inline]
     pub(crate) fn admit(self, destination: u128) -> Result<(), Reason> {
-        let Self { vlans: Vlans { addresses, everywhere, closed, .. }, way } = self;
+        let Self { vlans: Vlans { addresses, everywhere, open, closed, .. }, way } = self;
         let may_come = match way {
             Way::Loopback => true,
             // Most hosts have no VLANs.
             Way::Untagged => closed.is_empty() || !closed.contains(&destination),
+            Way::BesideVlans => open.contains(&destination) || everywhere.contains(&destination),
             Way::Vlan(device) => {
                 addresses.contains(&(device, destination)) || everywhere.contains(&destination)
             }
@@ -186,10 +213,41 @@ impl Arrival<'_> {
     }
 }
 
-/// Whether devices have an address each for themselves, so that it says nothing about which of them is meant (RFC 4291, Section
-/// 2.5.6): a tuple has no scope.
-fn is_of_each_link(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+/// The devices of VLANs, and all above them: what comes by those is of that VLAN, too.
+fn in_vlans(links: &[Link]) -> HashSet<u32> {
+    let mut all: HashSet<u32> =
+        links.iter().filter(|link| link.is_of_vlan()).map(|link| link.index).collect();
+    for _ in 0..MAX_ABOVE {
+        let before = all.len();
+        for link in links {
+            if link.below.is_some_and(|below| all.contains(&below)) {
+                all.insert(link.index);
+            }
+            if all.contains(&link.index) {
+                all.extend(link.master);
+            }
+        }
+        if all.len() == before {
+            break;
+        }
+    }
+    all
+}
+
+/// Refuses a device with VLANs by which frames come with their tags taken out: what is of a VLAN would look like all else.
+///
+/// # Errors
+///
+/// With which device of a VLAN to attach.
+pub(super) fn refuse_hidden(link: &Link, links: &[Link]) -> io::Result<()> {
+    let on_it = links.iter().find(|it| it.is_of_vlan() && it.below == Some(link.index));
+    let Some(vlan) = on_it.filter(|_| link.hides_tags(links)) else { return Ok(()) };
+    let (name, vlan) = (&link.name, &vlan.name);
+    let why = format!(
+        "{name} is above other devices, which take the tags of VLANs out of frames, and has the VLAN {vlan}: attach \
+         {vlan}"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
 #[cfg(test)]

@@ -21,6 +21,12 @@ const VLAN_PROTOCOL: u16 = 5;
 
 /// The kind of devices of VLANs.
 const VLAN_KIND: &str = "vlan";
+/// The kind of one end of a pair: what is "below" is the other end.
+const PAIR_KIND: &str = "veth";
+/// Kinds of devices that get frames once they have come by a device below, which has taken a tag out of them by then
+/// (`__netif_receive_skb_core` of net/core/dev.c: `another_round`).
+const KINDS_ABOVE: [&str; 9] =
+    ["bridge", "bond", "team", "macvlan", "macvtap", "ipvlan", "ipvtap", "openvswitch", "vrf"];
 /// The protocol of tags of customers (IEEE 802.1Q), as it is in frames.
 const CUSTOMER: [u8; 2] = [0x81, 0x00];
 /// IFF_UP.
@@ -45,6 +51,10 @@ pub(in crate::device) struct Link {
     pub(in crate::device) is_up: bool,
     /// The driver of a device that is none of hardware, such as veth.
     pub(in crate::device) virtual_kind: Option<String>,
+    /// The number of the device below, if that is in this network namespace.
+    pub(in crate::device) below: Option<u32>,
+    /// The number of the device that gets what comes by this one, such as a bridge.
+    pub(in crate::device) master: Option<u32>,
     /// What comes by it from the device below, if it is one of a VLAN.
     pub(in crate::device) vlan: Option<Vlan>,
     /// What leaves by it waits nowhere (tc(8): noqueue).
@@ -73,6 +83,12 @@ impl Link {
     pub(in crate::device) fn is_of_vlan(&self) -> bool {
         self.virtual_kind.as_deref() == Some(VLAN_KIND)
     }
+
+    /// Whether frames come by it with their tags taken out, of whatever VLAN they are: where it is above `other` devices.
+    pub(in crate::device) fn hides_tags(&self, others: &[Self]) -> bool {
+        self.virtual_kind.as_deref().is_some_and(|kind| KINDS_ABOVE.contains(&kind))
+            || others.iter().any(|other| other.master == Some(self.index))
+    }
 }
 
 /// Reads a message.
@@ -91,21 +107,23 @@ pub(super) fn link(body: &[u8]) -> Option<Link> {
         mtu: 0,
         is_up: u32::from_ne_bytes([f0, f1, f2, f3]) & UP != 0,
         virtual_kind: None,
+        below: None,
+        master: None,
         vlan: None,
         is_queueless: false,
         gso_size: 65_536,
         gso_segments: 65_535,
     };
-    let (mut below, mut tag, mut is_elsewhere) = (None, None, false);
+    let (mut tag, mut is_elsewhere) = (None, false);
     for (kind, value) in attributes(rest) {
         match kind {
             LINK_NAME => link.name = text(value),
             LINK_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
             LINK_MTU => link.mtu = number(value)?,
-            LINK_BELOW => below = number(value),
-            // The number of the device below is one of another network namespace; or what comes by this one goes to a bridge, or to a
-            // table of routes of its own (VRF), and is no address's here.
-            LINK_BELOW_NAMESPACE | LINK_MASTER => is_elsewhere = true,
+            LINK_BELOW => link.below = number(value).filter(|below| *below != 0),
+            LINK_MASTER => link.master = number(value).filter(|master| *master != 0),
+            // The number of the device below is one of another network namespace.
+            LINK_BELOW_NAMESPACE => is_elsewhere = true,
             LINK_QUEUEING => link.is_queueless = text(value) == "noqueue",
             LINK_GSO_SIZE | LINK_GSO_SIZE_V4 => link.gso_size = link.gso_size.min(number(value)?),
             LINK_GSO_SEGMENTS => link.gso_segments = number(value)?,
@@ -117,8 +135,12 @@ pub(super) fn link(body: &[u8]) -> Option<Link> {
             _ => {}
         }
     }
-    if link.is_of_vlan() && !is_elsewhere {
-        link.vlan = below.zip(tag).map(|(below, number)| Vlan { below, number });
+    if is_elsewhere || link.virtual_kind.as_deref() == Some(PAIR_KIND) {
+        link.below = None;
+    }
+    // What comes by a part of a bridge, or of a table of routes of its own (VRF), is no address's here.
+    if link.is_of_vlan() && link.master.is_none() {
+        link.vlan = link.below.zip(tag).map(|(below, number)| Vlan { below, number });
     }
     Some(link)
 }
