@@ -168,18 +168,23 @@ def set_up(machine):
     there("/sbin/ip link set vb.300 up")
     run("/sbin/ip addr add 2001:db8:100::1/64 dev va.100 nodad")
     there("/sbin/ip addr add 2001:db8:100::2/64 dev vb.100 nodad")
+    there("/sbin/ip addr add 2001:db8::2/64 dev vb nodad")
     run(f"/sbin/ip addr add {EVERYWHERE}/32 dev lo")
+
+
+def host(address):
+    return f"{address}/{128 if ':' in address else 32}"
 
 
 def lead(machine, address, device):
     """From now on the other end sends what is for an address by that device, whoever is there."""
     mac = MAC if device == "vb.100" else machine.run("cat /sys/class/net/va/address").strip()
-    machine.there(f"/sbin/ip route replace {address}/32 dev {device}")
+    machine.there(f"/sbin/ip route replace {host(address)} dev {device}")
     machine.there(f"/sbin/ip neigh replace {address} lladdr {mac} dev {device} nud permanent")
 
 
 def unlead(machine, address):
-    machine.there(f"/sbin/ip route del {address}/32")
+    machine.there(f"/sbin/ip route del {host(address)}")
 
 
 def answers(machine):
@@ -229,20 +234,40 @@ def pings(machine):
         machine.run(f"/sbin/ip neigh flush dev {device}; ping -c 1 -W 20 {far}")
 
 
+def stays_closed(machine, address, why):
+    """What comes without a tag does not reach it, and what has the tag is led there again."""
+    lead(machine, address, "vb")
+    received = machine.count()[0]
+    source = "2001:db8::2" if ":" in address else NETWORKS["va"][1]
+    assert machine.is_left_alone(address, "vb", source), f"without a tag: {why}"
+    assert machine.count()[0] == received, f"a port has got what came without a tag: {why}"
+    unlead(machine, address)
+    if ":" not in address:
+        lead(machine, address, "vb.100")
+
+
 def comes_and_goes(machine):
     """The device of a VLAN is switched off and on, deleted, and added."""
     here, _ = NETWORKS["va.100"]
     lead(machine, here, "vb.100")
     machine.run("/sbin/ip link set va.100 down")
     assert machine.is_left_alone(here, "vb.100"), "the VLAN is down"
+    stays_closed(machine, here, "the VLAN is down")
+    stays_closed(machine, "2001:db8:100::1", "the VLAN is down, and IPv6 has lost its address")
     machine.run("/sbin/ip link set va.100 up")
     assert machine.asks(here), "it is up again"
     machine.run("/sbin/ip link set va.100 address 02:00:00:00:01:01")
     assert machine.is_left_alone(here, "vb.100"), "it has another address of Ethernet"
     machine.run(f"/sbin/ip link set va.100 address {MAC}")
     assert machine.asks(here), "it has the first one again"
+    machine.run(f"/sbin/ip addr del {here}/24 dev va.100")
+    stays_closed(machine, here, "the address is gone")
+    machine.run(f"/sbin/ip addr add {here}/24 dev va.100")
+    lead(machine, here, "vb.100")
+    assert machine.asks(here), "the address is there again"
     machine.run("/sbin/ip link del va.100")
     assert machine.is_left_alone(here, "vb.100"), "the VLAN is gone"
+    stays_closed(machine, here, "the VLAN is gone")
     machine.run("/sbin/ip link add link va name again type vlan id 100")
     machine.run(f"/sbin/ip link set again address {MAC} up; /sbin/ip addr add {here}/24 dev again")
     assert machine.asks(here), "it is there again"
