@@ -46,7 +46,7 @@ mod xdp;
 pub use classic::Instruction;
 pub use door::Door;
 #[cfg(target_os = "linux")]
-pub use errors::error_socket;
+pub use errors::{error_socket, hear_errors_of, receive_error};
 #[cfg(target_os = "linux")]
 pub use forward::{Counts, ForwardTable, MAX_EGRESS, Reading, Rules, Target, Way};
 #[cfg(target_os = "linux")]

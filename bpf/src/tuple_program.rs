@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::extended::{Assembler, Condition, Helper, Instruction, Operation, Register, Size};
 use crate::labels::Label;
-use crate::tuples::KEY;
+use crate::tuples::{KEY, VLAN_ENTRY};
 use crate::xdp::{PASS, network};
 
 use Register::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
@@ -17,6 +17,7 @@ use Register::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 pub(crate) struct Maps<'a> {
     pub(crate) tuples: BorrowedFd<'a>,
     pub(crate) sockets: BorrowedFd<'a>,
+    pub(crate) vlans: BorrowedFd<'a>,
 }
 
 /// Fields of `struct xdp_md` (linux/bpf.h).
@@ -29,6 +30,8 @@ const ADDRESS: i16 = -24;
 const PORT: i16 = ADDRESS + 16;
 const PROTOCOL: i16 = ADDRESS + 18;
 const NUMBER: i16 = ADDRESS - 8;
+/// The number of a VLAN, where the key is written later.
+const VLAN_NUMBER: i16 = ADDRESS;
 
 /// Where the header of IP is.
 const IP: i16 = 14;
@@ -43,6 +46,8 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
+/// The number of a VLAN in its tag (IEEE 802.1Q, Section 9.6): beside it is the priority.
+const NUMBER_BITS: u16 = 0xfff;
 
 const ICMP: i32 = 1;
 const TCP: i32 = 6;
@@ -61,12 +66,15 @@ pub(crate) fn write(
     maps: &Maps<'_>,
 ) -> Option<Vec<Instruction>> {
     let mut program = Assembler::default();
-    let [pass, v4, v6, transport] = std::array::from_fn(|_| program.label());
+    let [pass, v4, v6, transport, tagged] = std::array::from_fn(|_| program.label());
     program.load(Size::Word, R7, R1, DATA);
     program.load(Size::Word, R8, R1, DATA_END);
     program.load(Size::Word, R2, R1, QUEUE);
     program.store(Size::Double, R10, NUMBER, R2);
-    write_ethernet(&mut program, mac, [v4, v6], pass);
+    write_room(&mut program, R7, IP, pass);
+    write_ethernet(&mut program, mac, [v4, v6], tagged, pass);
+    program.place(tagged);
+    write_vlan(&mut program, maps, [v4, v6], pass);
     program.place(v4);
     if !is_of_loopback {
         write_not_loopback_v4(&mut program, pass);
@@ -104,14 +112,20 @@ fn write_room(program: &mut Assembler, from: Register, len: i16, pass: Label) {
     program.jump_if_with(R2, Condition::Greater, R8, pass);
 }
 
-/// Leaves alone what is for other machines or of a VLAN, and steps over priority tags.
-fn write_ethernet(program: &mut Assembler, mac: [u8; 6], families: [Label; 2], pass: Label) {
-    write_room(program, R7, IP, pass);
+/// Leaves alone what is for other machines, and steps over priority tags. Goes on at `vlan` with what may be of one: what has a
+/// tag with a number before all else, and what is for another address of Ethernet, as a VLAN may have its own.
+fn write_ethernet(
+    program: &mut Assembler,
+    mac: [u8; 6],
+    families: [Label; 2],
+    vlan: Label,
+    pass: Label,
+) {
     let [a, b, c, d, e, f] = mac;
     program.load(Size::Word, R1, R7, 0);
-    program.jump_if_word(R1, Condition::NotEqual, u32::from_ne_bytes([a, b, c, d]), pass);
+    program.jump_if_word(R1, Condition::NotEqual, u32::from_ne_bytes([a, b, c, d]), vlan);
     program.load(Size::Half, R1, R7, 4);
-    program.jump_if(R1, Condition::NotEqual, u16::from_ne_bytes([e, f]).into(), pass);
+    program.jump_if(R1, Condition::NotEqual, u16::from_ne_bytes([e, f]).into(), vlan);
     for tags in 0..=MAX_TAGS {
         program.load(Size::Half, R1, R7, 12);
         for (kind, family) in [IPV4, IPV6].into_iter().zip(families) {
@@ -124,11 +138,51 @@ fn write_ethernet(program: &mut Assembler, mac: [u8; 6], families: [Label; 2], p
             program.place(tagged);
             write_room(program, R7, IP + 4, pass);
             program.load(Size::Half, R1, R7, IP);
-            program.jump_if(R1, Condition::AnyOf, network(0xfff), pass);
+            let numbered = if tags == 0 { vlan } else { pass };
+            program.jump_if(R1, Condition::AnyOf, network(NUMBER_BITS), numbered);
             program.double(Operation::Add, R7, 4);
         }
     }
     program.jump(pass);
+}
+
+/// Steps over the tag of a VLAN that is served, in a frame for its address of Ethernet, right before the packet; leaves all else
+/// alone.
+fn write_vlan(program: &mut Assembler, maps: &Maps<'_>, families: [Label; 2], pass: Label) {
+    const { assert!(VLAN_ENTRY == 8) };
+    program.load(Size::Half, R1, R7, 12);
+    program.jump_if(R1, Condition::NotEqual, network(VLAN), pass);
+    write_room(program, R7, IP + 4, pass);
+    program.load(Size::Half, R1, R7, IP);
+    program.half_from_big_endian(R1);
+    program.double(Operation::And, R1, NUMBER_BITS.into());
+    program.store(Size::Word, R10, VLAN_NUMBER, R1);
+    program.load_map(R1, maps.vlans);
+    program.double_with(Operation::Move, R2, R10);
+    program.double(Operation::Add, R2, VLAN_NUMBER.into());
+    program.call(Helper::MapLookup);
+    program.jump_if(R0, Condition::Equal, 0, pass);
+    program.load(Size::Octet, R1, R0, 6);
+    program.jump_if(R1, Condition::Equal, 0, pass);
+    for (size, at) in [(Size::Word, 0), (Size::Half, 4)] {
+        program.load(size, R1, R0, at);
+        program.load(size, R2, R7, at);
+        program.jump_if_with(R1, Condition::NotEqual, R2, pass);
+    }
+    program.double(Operation::Add, R7, 4);
+    program.load(Size::Half, R1, R7, 12);
+    for (kind, family) in [IPV4, IPV6].into_iter().zip(families) {
+        program.jump_if(R1, Condition::Equal, network(kind), family);
+    }
+    program.jump(pass);
+}
+
+/// Loads a length from the header of IP into R6.
+fn write_len(program: &mut Assembler, at: i16) {
+    program.load(Size::Half, R6, R7, at);
+    program.half_from_big_endian(R6);
+    // Kernels such as 6.1 take what has been turned round for any number, which they do not let be added to where the packet is.
+    program.double(Operation::And, R6, 0xffff);
 }
 
 /// Leaves alone a packet of R6 octets that is cut off, or has something behind it that does not pad it.
@@ -176,8 +230,7 @@ fn write_v4(program: &mut Assembler, pass: Label) {
     // No fragment: neither more to come nor an offset.
     program.load(Size::Half, R1, R7, IP + 6);
     program.jump_if(R1, Condition::AnyOf, network(0x3fff), pass);
-    program.load(Size::Half, R6, R7, IP + 2);
-    program.half_from_big_endian(R6);
+    write_len(program, IP + 2);
     program.jump_if(R6, Condition::Less, 20, pass);
     write_end(program, pass);
     program.double(Operation::Subtract, R6, 20);
@@ -200,8 +253,7 @@ fn write_v6(program: &mut Assembler, transport: Label, pass: Label) {
         write_not_mapped(program, address, pass);
     }
     write_address(program, 24, 0, 4);
-    program.load(Size::Half, R6, R7, IP + 4);
-    program.half_from_big_endian(R6);
+    write_len(program, IP + 4);
     program.double(Operation::Add, R6, 40);
     write_end(program, pass);
     program.double(Operation::Subtract, R6, 40);

@@ -1,8 +1,9 @@
 //! Handing frames to AF_XDP sockets by their destination: for the switch for packets.
 //!
 //! A frame whose destination (address, protocol, port) is among the [`Tuples`] goes to the socket of the queue that it
-//! came by. Everything else goes to the system as it came. So does what the program cannot tell for certain:
-//! fragments, VLANs, options of IPv4, headers out of order, lengths that contradict each other; and ICMP.
+//! came by, with its tag if it is of a VLAN that is served there. Everything else goes to the system as it came. So does what the
+//! program cannot tell for certain: fragments, other VLANs, options of IPv4, headers out of order, lengths that contradict each
+//! other; and ICMP.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,6 +20,12 @@ pub(crate) const KEY: usize = 20;
 
 /// Queues of a device that have a socket.
 pub const MAX_QUEUES: u32 = 64;
+
+/// The numbers that tags have room for (IEEE 802.1Q, Section 9.6).
+const VLANS: u32 = 4096;
+
+/// The address of Ethernet of this host in a VLAN, 1 if it is served, and a zero.
+pub(crate) const VLAN_ENTRY: usize = 8;
 
 /// A destination as the kernel's table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +81,8 @@ impl Tuples {
 #[derive(Debug)]
 pub struct TupleProgram {
     sockets: Table<4, 4>,
+    /// By number.
+    vlans: Table<4, VLAN_ENTRY>,
     is_of_loopback: bool,
     /// A program keeps its maps, but another one for the same sockets is made of this one.
     tuples: Arc<Tuples>,
@@ -101,8 +110,22 @@ impl TupleProgram {
 
     fn make(mac: [u8; 6], is_of_loopback: bool, tuples: &Arc<Tuples>) -> Result<Self, LoadError> {
         let sockets = Table::new(Map::XdpSockets, MAX_QUEUES)?;
-        let program = load(mac, is_of_loopback, tuples, &sockets)?;
-        Ok(Self { sockets, is_of_loopback, tuples: Arc::clone(tuples), program })
+        let vlans = Table::new(Map::Array, VLANS)?;
+        let program = load(mac, is_of_loopback, tuples, &sockets, &vlans)?;
+        Ok(Self { sockets, vlans, is_of_loopback, tuples: Arc::clone(tuples), program })
+    }
+
+    /// Has frames with the tag of that VLAN (IEEE 802.1Q) come to sockets as those without do, if they are for this address of
+    /// Ethernet; or leaves them to the system, as at first. The tag stays in the frame.
+    ///
+    /// # Errors
+    /// `E2BIG` when no VLAN has that number.
+    pub fn set_vlan(&self, number: u16, mac: Option<[u8; 6]>) -> io::Result<()> {
+        let mut entry = [0; VLAN_ENTRY];
+        if let Some([a, b, c, d, e, f]) = mac {
+            entry = [a, b, c, d, e, f, 1, 0];
+        }
+        self.vlans.set(&u32::from(number).to_ne_bytes(), &entry)
     }
 
     /// Has the frames of a queue go to an AF_XDP socket, in place of the system. The kernel drops them unless the socket
@@ -120,7 +143,8 @@ impl TupleProgram {
     /// # Errors
     /// When the kernel does not take it; this one is as it was.
     pub fn readdress(&mut self, mac: [u8; 6]) -> Result<(), LoadError> {
-        self.program = load(mac, self.is_of_loopback, &self.tuples, &self.sockets)?;
+        let Self { sockets, vlans, is_of_loopback, tuples, .. } = self;
+        self.program = load(mac, *is_of_loopback, tuples, sockets, vlans)?;
         Ok(())
     }
 
@@ -136,8 +160,9 @@ fn load(
     is_of_loopback: bool,
     tuples: &Tuples,
     sockets: &Table<4, 4>,
+    vlans: &Table<4, VLAN_ENTRY>,
 ) -> Result<XdpProgram, LoadError> {
-    let maps = Maps { tuples: tuples.0.as_fd(), sockets: sockets.as_fd() };
+    let maps = Maps { tuples: tuples.0.as_fd(), sockets: sockets.as_fd(), vlans: vlans.as_fd() };
     let program = tuple_program::write(mac, is_of_loopback, &maps)
         .ok_or(LoadError::Program(ProgramError::TooLong))?;
     Ok(XdpProgram::load_as(*b"quicket_packets\0", &program)?)

@@ -89,14 +89,14 @@ impl Batch {
     }
 
     /// Checks the copies with `read`, and finds out to whom they go. Those that are not in order, or not by the rule, are
-    /// counted and left out.
+    /// counted and left out. `read` may make a frame shorter, and says by how many octets.
     #[inline]
     pub(crate) fn check(
         &mut self,
         rule: Rule<'_>,
         registry: &Registry,
         counters: &mut Counters,
-        read: impl Fn(&mut [u8]) -> Result<Ends, Reason>,
+        read: impl Fn(&mut [u8]) -> Result<(Ends, u16), Reason>,
     ) {
         // Most often, neighbours are of one flow; and what is registered does not change meanwhile.
         let mut last: Option<(Ends, Owner)> = None;
@@ -105,7 +105,7 @@ impl Batch {
             let frame = self.frames[n];
             let at = frame.at as usize;
             let octets = self.copies.get_mut(at..at + usize::from(frame.len)).unwrap_or_default();
-            let found = read(octets).and_then(|ends| {
+            let found = read(octets).and_then(|(ends, less)| {
                 let owner = match last {
                     Some((same, owner)) if same == ends => owner,
                     _ => {
@@ -117,11 +117,11 @@ impl Batch {
                 if owner == NOBODY {
                     self.ends[kept] = ends;
                 }
-                Ok(owner)
+                Ok(Frame { owner, len: frame.len.saturating_sub(less), ..frame })
             });
             match found {
-                Ok(owner) => {
-                    self.frames[kept] = Frame { owner, ..frame };
+                Ok(frame) => {
+                    self.frames[kept] = frame;
                     kept += 1;
                 }
                 Err(reason) => counters.drop_one(reason),
@@ -223,7 +223,7 @@ mod tests {
                 if frames[at].len() == 1 { Err(Reason::Descriptor) } else { Ok(()) }
             });
             assert!(at > before && batch.len <= BATCH as usize);
-            batch.check(rule, &registry(), &mut counters, |frame| frame::check(frame));
+            batch.check(rule, &registry(), &mut counters, |frame| Ok((frame::check(frame)?, 0)));
             let mut n = 0;
             while let Some((owner, run)) = batch.run(n) {
                 for n in n..n + run {

@@ -7,7 +7,7 @@ pub enum Reason {
     Descriptor,
     /// The frame is neither IPv4 nor IPv6: ARP has nobody to answer in memory.
     NotIp,
-    /// It belongs to a VLAN: a tuple is one of the network without a tag.
+    /// It belongs to a VLAN that this host is not in, or that its destination is not in: that is where its address is.
     Vlan,
     /// Its lengths contradict each other, or it is cut off.
     Length,

@@ -447,7 +447,7 @@ impl Forwarder {
             });
             let may_leave = self.network.len() > 0;
             let rule = Rule { sender: Some(*owner), may_leave, entrance: None };
-            self.batch.check(rule, &self.registry, counters, |frame| frame::check(frame));
+            self.batch.check(rule, &self.registry, counters, |frame| Ok((frame::check(frame)?, 0)));
             sent += self.deliver(Sender::Port(number));
         }
         let Some(source) = port(&mut self.ports, number) else { return Ok(n) };

@@ -14,6 +14,8 @@ pub const ETHERNET_LEN: usize = 14;
 pub const MIN_FRAME: usize = 60;
 /// VLAN tags of a frame that are stepped over (IEEE 802.1ad), all of them without a VLAN: priority tags.
 pub const MAX_TAGS: usize = 2;
+/// Octets of a tag.
+pub(crate) const TAG_LEN: usize = 4;
 /// Extension headers of IPv6 that are stepped over.
 pub const MAX_EXTENSIONS: usize = 8;
 
@@ -21,6 +23,8 @@ const IPV4: u16 = 0x800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
+/// The number of a VLAN in its tag: beside it is the priority.
+const NUMBER_BITS: u16 = 0xfff;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -42,6 +46,40 @@ pub(crate) const fn is_portless(protocol: u8) -> bool {
     )
 }
 
+/// The number of the VLAN that a frame is of, by a tag before all else (IEEE 802.1Q, Section 9.6); none if that is one of
+/// priority, or another one.
+#[inline]
+pub(crate) fn vlan(frame: &[u8]) -> Option<u16> {
+    let Some([0x81, 0x00, high, low]) = frame.get(12..16) else { return None };
+    let number = u16::from_be_bytes([*high, *low]) & NUMBER_BITS;
+    (number != 0).then_some(number)
+}
+
+/// Takes the tag of a VLAN out of a frame, which is shorter by [`TAG_LEN`] then. The packet has to be right behind it.
+///
+/// # Errors
+///
+/// When it is not.
+#[cold]
+pub(crate) fn take_out_tag(frame: &mut [u8]) -> Result<&mut [u8], Reason> {
+    let kind = frame.get(16..18).ok_or(Reason::Length)?;
+    match u16::from_be_bytes([kind[0], kind[1]]) {
+        IPV4 | IPV6 => {}
+        VLAN | SERVICE_VLAN => return Err(Reason::Vlan),
+        _ => return Err(Reason::NotIp),
+    }
+    let rest = frame.len() - TAG_LEN;
+    frame.copy_within(12 + TAG_LEN.., 12);
+    frame.get_mut(..rest).ok_or(Reason::Length)
+}
+
+/// Such a tag, without a priority. Frames with tags of their own have no room for it: none.
+pub(crate) fn tag(frame: &[u8], number: u16) -> Option<[u8; TAG_LEN]> {
+    let [k0, k1] = *frame.get(12..ETHERNET_LEN)?.first_chunk()?;
+    let [high, low] = (number & NUMBER_BITS).to_be_bytes();
+    matches!(u16::from_be_bytes([k0, k1]), IPV4 | IPV6).then_some([0x81, 0x00, high, low])
+}
+
 /// The ends of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
@@ -56,6 +94,20 @@ pub(crate) struct Ends {
 /// Why it would drop the frame, whoever sent it.
 pub fn tuples(frame: &[u8]) -> Result<(Tuple, Tuple), Reason> {
     check(frame).map(|ends| (ends.source.into(), ends.destination.into()))
+}
+
+/// The same of a frame that has come by a device, where those of VLANs are not dropped: with the number of its VLAN.
+///
+/// # Errors
+///
+/// Why the switch would drop the frame, be this host in that VLAN or not.
+pub fn tuples_of_device(frame: &[u8]) -> Result<(Option<u16>, Tuple, Tuple), Reason> {
+    let Some(number) = vlan(frame) else {
+        return tuples(frame).map(|(source, destination)| (None, source, destination));
+    };
+    let mut copy = frame.to_vec();
+    let (source, destination) = tuples(take_out_tag(&mut copy)?)?;
+    Ok((Some(number), source, destination))
 }
 
 /// Checks lengths, header chain and checksums of a frame, and says from where it is to where.

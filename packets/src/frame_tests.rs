@@ -133,6 +133,46 @@ fn what_is_no_ip_without_a_vlan_is_refused() {
 }
 
 #[test]
+fn the_tag_of_a_vlan_is_one_before_all_else_and_goes_in_and_out() {
+    let tagged = |tags: &[[u8; 4]], whole: &[u8]| {
+        let mut frame = whole.to_vec();
+        tags.iter().rev().for_each(|tag| drop(frame.splice(12..12, *tag)));
+        frame
+    };
+    for whole in [v4_frame(), v6_frame()] {
+        for number in [1, 5, 100, 4094, 4095] {
+            let tag = tag(&whole, number).unwrap();
+            let mut frame = tagged(&[tag], &whole);
+            assert_eq!(vlan(&frame), Some(number));
+            let (source, destination) = ends(&whole).unwrap();
+            assert_eq!(tuples_of_device(&frame), Ok((Some(number), source, destination)));
+            assert_eq!(ends(&frame), Err(Reason::Vlan), "a port has none");
+            assert_eq!(take_out_tag(&mut frame).unwrap(), whole);
+        }
+        assert_eq!(vlan(&tagged(&[[0x81, 0, 0xe1, 5]], &whole)), Some(0x105), "with a priority");
+        // Of priority alone, of a provider, and none.
+        for other in [[0x81, 0, 0xe0, 0], [0x88, 0xa8, 0, 5]] {
+            let frame = tagged(&[other], &whole);
+            assert_eq!((vlan(&frame), tag(&frame, 7)), (None, None), "{other:x?}");
+        }
+        assert_eq!(vlan(&whole), None);
+        assert_eq!(tuples_of_device(&whole).map(|(number, ..)| number), Ok(None));
+        // Another tag behind it, and what is no IP.
+        for behind in [[0x81, 0, 0, 0], [0x81, 0, 0, 6], [0x88, 0xa8, 0, 6]] {
+            let mut frame = tagged(&[[0x81, 0, 0, 5], behind], &whole);
+            assert_eq!(take_out_tag(&mut frame), Err(Reason::Vlan), "{behind:x?}");
+        }
+        let mut frame = changed(tagged(&[[0x81, 0, 0, 5]], &whole), 16, &[8, 6]);
+        assert_eq!(take_out_tag(&mut frame), Err(Reason::NotIp));
+        let frame = tagged(&[[0x81, 0, 0, 5]], &whole);
+        for len in 0..frame.len() {
+            let found = tuples_of_device(&frame[..len]);
+            assert!(matches!(found, Err(Reason::Length | Reason::Vlan)), "{len}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn fragments_are_refused_the_first_one_too() {
     for flags in [0x2000_u16, 0x2001, 1, 0x1fff] {
         let fragment = mended(changed(v4_frame(), 20, &flags.to_be_bytes()));

@@ -35,13 +35,14 @@ const MAX_GAP: u64 = 1 << 40;
 
 /// Errors of ICMP are read alike by who copies them and by who gets them, and come to whom they quote, once.
 ///
-/// The first byte chooses whether the rest is a frame, or a message of ICMP or ICMPv6 from its type on.
+/// The first byte chooses whether the rest is a frame, or a message of ICMP or ICMPv6 from its type on, and the VLAN that it has come by.
 pub fn errors(input: &[u8]) {
     let Some((choice, bytes)) = input.split_first() else { return };
     let frame = match choice % 3 {
         0 => bytes.to_vec(),
         version => wrap(usize::from(version) - 1, bytes),
     };
+    tags(&frame, u16::from(choice / 3));
     let found = icmp::check(&frame);
     let report = Report::read(&frame);
     if let Ok(ends) = found {
@@ -60,6 +61,20 @@ pub fn errors(input: &[u8]) {
     }
     let ends = found.ok().map(|ends| (ends.destination.into(), ends.source.into()));
     COPIES.with_borrow_mut(|copies| copies.check(&frame, ends));
+}
+
+/// A frame is the same with the tag of a VLAN as without, but for that.
+fn tags(frame: &[u8], number: u16) {
+    if let Ok((Some(_), ..)) = frame::tuples_of_device(frame) {
+        assert!(frame::tuples(frame).is_err(), "a port has no VLAN");
+    }
+    let Some(tag) = frame::tag(frame, number).filter(|_| number != 0) else { return };
+    let mut tagged = frame.to_vec();
+    tagged.splice(12..12, tag);
+    assert_eq!(frame::vlan(&tagged), Some(number));
+    let ends = frame::tuples(frame).map(|(from, to)| (Some(number), from, to));
+    assert_eq!(frame::tuples_of_device(&tagged), ends);
+    assert_eq!(frame::take_out_tag(&mut tagged).as_deref(), Ok(frame));
 }
 
 /// Another reader finds the same in the packet that is quoted, where it is whole enough for that one.

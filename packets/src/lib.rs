@@ -42,7 +42,9 @@ pub use counters::{Counters, REASONS, Reason};
 pub use forwarder::{
     ERRORS_OF_EACH_PORT, ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE, Forwarder, IDLE_TURNS,
 };
-pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, packet, tuples};
+pub use frame::{
+    ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, packet, tuples, tuples_of_device,
+};
 pub use queue::Queue;
 pub use queues::MAX_QUEUES;
 pub use quicket_ring::program::{Receiver, Sender, halves};

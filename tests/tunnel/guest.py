@@ -79,8 +79,8 @@ def unpack(scratch, backports):
     return target
 
 
-def in_order(tree):
-    """The files of all modules that are needed, in the order of loading."""
+def in_order(tree, wanted):
+    """The files of these modules and of those that they need, in the order of loading."""
     files = {p.name.split(".ko")[0].replace("-", "_"): p for p in tree.rglob("*.ko*")}
     order = []
 
@@ -96,18 +96,18 @@ def in_order(tree):
                 visit(other.replace("-", "_"))
         order.append((name, files[name], data))
 
-    for name in MODULES:
+    for name in wanted:
         visit(name)
     return order
 
 
-def initramfs(scratch, tree):
+def initramfs(scratch, tree, wanted, programs, files):
     root = scratch / "root"
     shutil.rmtree(root, ignore_errors=True)
-    for folder in ["bin", "lib", "proc", "sys", "dev", "tmp", "etc", "usr"]:
+    for folder in ["bin", "lib", "proc", "sys", "dev", "tmp", "etc", "usr", "run"]:
         (root / folder).mkdir(parents=True)
     shutil.copy("/bin/busybox", root / "bin/busybox")
-    modules = in_order(tree)
+    modules = in_order(tree, wanted)
     for name, _, data in modules:
         (root / f"lib/{name}.ko").write_bytes(data)
     (root / "modules").write_text("\n".join(name for name, _, _ in modules))
@@ -115,6 +115,10 @@ def initramfs(scratch, tree):
     (root / "sbin").mkdir()
     for name in "ip", "tc":
         take_along(root, shutil.which(name), f"sbin/{name}")
+    for program in programs:
+        take_along(root, program, f"sbin/{os.path.basename(program)}")
+    for name, text in files.items():
+        (root / name).write_text(text)
     # Busybox has nothing that answers datagrams.
     take_along(root, shutil.which("perl"), "sbin/perl")
     (root / "init").write_text(INIT.replace("ip link", "/sbin/ip link"))
@@ -128,7 +132,8 @@ def initramfs(scratch, tree):
 
 def take_along(root, program, name):
     """A program, and what it is linked to."""
-    shutil.copy(os.path.realpath(program), root / name)
+    # What debuggers read is ten times as long as the rest.
+    subprocess.run(["strip", "--strip-debug", "-o", root / name, os.path.realpath(program)], check=True)
     for line in subprocess.run(["ldd", program], check=True, text=True, stdout=subprocess.PIPE).stdout.splitlines():
         found = re.search(r"(/\S+)", line)
         if found:
@@ -138,18 +143,21 @@ def take_along(root, program, name):
 
 
 class Guest:
-    def __init__(self, scratch, namespace, tap, backports=False):
+    """A machine that is joined to a namespace by a tap, if there is one, with programs below /sbin and files that are named from / on."""
+
+    def __init__(self, scratch, namespace=None, tap=None, backports=False, modules=MODULES, programs=(), files=None, memory=256):
         tree = unpack(scratch, backports)
+        net = ["-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no",
+               "-device", "virtio-net-pci,netdev=net,romfile="] if tap else []
+        inside = ["ip", "netns", "exec", namespace] if namespace else []
         kernel = next((tree / "boot").glob("vmlinuz-*"))
         self.version = kernel.name.removeprefix("vmlinuz-")
         self.process = subprocess.Popen(
-            ["ip", "netns", "exec", namespace, "qemu-system-x86_64", "-nodefaults", "-nographic",
-             "-no-user-config", "-accel", "tcg", "-cpu", "max", "-m", "256", "-no-reboot",
-             "-kernel", kernel, "-initrd", initramfs(scratch, tree),
+            [*inside, "qemu-system-x86_64", "-nodefaults", "-nographic",
+             "-no-user-config", "-accel", "tcg", "-cpu", "max", "-m", str(memory), "-no-reboot",
+             "-kernel", kernel, "-initrd", initramfs(scratch, tree, modules, programs, files or {}),
              "-append", "console=ttyS0 quiet loglevel=1 panic=-1 random.trust_cpu=on",
-             "-serial", "stdio",
-             "-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no",
-             "-device", "virtio-net-pci,netdev=net,romfile="],
+             "-serial", "stdio", *net],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         os.set_blocking(self.process.stdout.fileno(), False)
         self.rest = b""

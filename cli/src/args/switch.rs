@@ -193,6 +193,10 @@ Examples:
     /// go to the system, too. The switch needs CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON, and this command its
     /// user or root (docs/packets.md).
     ///
+    /// VLANs on the device are served, too: with eth0 attached, an address of eth0.100 is reached by frames with the tag 100, and by
+    /// no others. A device above others, such as a bridge, does not see tags: with VLANs on it, it is refused, and without,
+    /// frames with any tag count as such without (docs/packets.md, "VLANs").
+    ///
     /// Programs of this host reach ports by lo, whichever device has the address: attach that for them. Its mode is generic, and
     /// what is set on it meanwhile is shown (gso_max_segs, accept_local, route_localnet).
     ///

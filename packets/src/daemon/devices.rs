@@ -219,8 +219,10 @@ impl Daemon {
             return failed(what, &error.into());
         }
         let attached = device.describe();
+        if let Err(error) = self.forwarder.network().add(device) {
+            return failed(&format!("cannot attach {}", attached.name), &error);
+        }
         log::info!("{} is attached", attached.name);
-        self.forwarder.network().add(device);
         Answer::Attached(attached.into())
     }
 
@@ -261,7 +263,7 @@ impl Daemon {
         if let Some(device) = self.forwarder.network().remove(index) {
             self.unwatch_device(&device);
             let name = device.name();
-            log::warn!("{name} is detached: it has gone, or its rings cannot be");
+            log::warn!("{name} is detached: it has gone, or its rings or VLANs cannot be");
             self.works.put_away(device);
         }
     }

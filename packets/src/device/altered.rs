@@ -105,6 +105,38 @@ impl Altered {
         self.has_gone = true;
     }
 
+    /// Switches the offload of VLAN tags off again if somebody has switched it on, as all that has a tag would come without.
+    ///
+    /// # Errors
+    ///
+    /// When it stays on, or the device has gone.
+    pub(super) fn keep(&mut self) -> io::Result<()> {
+        let now = match Offloads::of(&self.note.name) {
+            Ok(now) if now.vlan => now,
+            Ok(_) => return Ok(()),
+            Err(error) if is_none(&error) => return Err(error),
+            Err(error) => {
+                log::warn!("the offloads of {} are not known: {error}", self.note.name);
+                return Ok(());
+            }
+        };
+        // So it is to be afterwards.
+        self.before.vlan = true;
+        if !self.note.offloads.vlan {
+            self.note.offloads.vlan = true;
+            self.record.change(self.serial, &self.note);
+        }
+        let name = &self.note.name;
+        Offloads { vlan: false, ..now }.set(name)?;
+        if Offloads::of(name)?.vlan {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        log::warn!(
+            "the offload of VLAN tags of {name} is off again: it may be on once {name} is detached"
+        );
+        self.look()
+    }
+
     pub(super) const fn offloads(&self) -> Offloads {
         self.note.offloads
     }

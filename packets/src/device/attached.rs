@@ -2,29 +2,29 @@
 
 mod gone;
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use quicket_bpf::{MAX_QUEUES, TupleProgram, Tuples};
 use quicket_ring::Lie;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::EventData;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use super::altered::{Altered, Loopback};
 use super::netlink::{Link, Netlink};
 use super::offloads::{self, Offloads};
+use super::queue::Queue;
 use super::record::Record;
 use super::sockets::{bind, refuse_more};
 use super::trains::{self, Leaving, Trains};
-use super::xsk::{MAX_FRAME, Socket};
+use super::vlans::{Member, refuse_hidden};
+use super::xsk::MAX_FRAME;
 use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
-use crate::frame::{ETHERNET_LEN, MAX_TAGS};
+use crate::frame::{self, ETHERNET_LEN, MAX_TAGS, MIN_FRAME};
 
-/// How often the kernel is asked to send what is ahead of others before those have to wait.
-const FLUSHES: u32 = 4;
 /// ARPHRD_ETHER (linux/if_arp.h).
 const ETHERNET: u16 = 1;
 /// Octets of the header of Ethernet with all tags.
@@ -71,6 +71,17 @@ pub struct Attached {
     pub counters: Counters,
 }
 
+/// Where a frame goes next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hop {
+    /// The neighbour.
+    pub(super) mac: [u8; 6],
+    /// The longest packet of the route, where it is known.
+    pub(super) mtu: Option<u32>,
+    /// The VLAN that it leaves in.
+    pub(super) vlan: Option<Member>,
+}
+
 /// A device that is attached. It is detached on drop.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -87,69 +98,19 @@ pub(crate) struct Device {
     errors: [OwnedFd; 2],
     /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
     next_errors: usize,
+    /// The VLANs on it that are served, or may be, if the kernel has refused a change of them.
+    vlans: Vec<Member>,
+    /// The devices whose errors are heard: this one, and those of its VLANs that are not attached themselves.
+    heard: Vec<u32>,
+    /// It is the device of a VLAN, or above one.
+    is_in_vlan: bool,
+    /// How often in a row the kernel has refused such a change.
+    refusals: u32,
     is_native: bool,
     /// That has been seen ([`Device::has_gone`]).
     has_gone: bool,
     altered: Altered,
     pub(super) counters: Counters,
-}
-
-#[derive(Debug)]
-struct Queue {
-    socket: Socket,
-    /// Something was sent since the last flush, or the kernel has not taken all of it.
-    is_owed: bool,
-    /// The kernel had not taken all of it by the last flush: nothing goes past that.
-    is_behind: bool,
-    /// Something was sent since it was watched.
-    has_sent: bool,
-    /// Who has it watched is woken when frames come.
-    is_watched: bool,
-}
-
-impl Queue {
-    /// Has the kernel send what is there. Returns whether something is left.
-    fn flush(&mut self) -> Result<bool, Errno> {
-        (self.is_owed, self.is_behind) = match self.socket.flush() {
-            Ok(is_owed) => (is_owed, is_owed),
-            // It is down: what is there waits in the ring, and is sent with the next frame once it is up.
-            Err(Errno::NETDOWN) => (false, true),
-            Err(error) => return Err(error),
-        };
-        Ok(self.is_owed)
-    }
-
-    /// Has the socket watched, or not while frames leave by it, which costs more than a tenth of the time that they take: the kernel
-    /// wakes who waits for a socket for each one that has left (`sock_def_write_space` of net/core/sock.c), whatever
-    /// he waits for. Returns whether it is as it is to be.
-    fn watch(&mut self, events: BorrowedFd<'_>, data: EventData, is_active: bool) -> bool {
-        if is_active && self.has_sent && self.is_watched {
-            self.is_watched = epoll::delete(events, &self.socket).is_err();
-        } else if !is_active && !self.is_watched {
-            let added = epoll::add(events, &self.socket, data, EventFlags::IN);
-            self.is_watched = matches!(added, Ok(()) | Err(Errno::EXIST));
-            self.has_sent = false;
-        }
-        self.is_watched || is_active
-    }
-
-    /// Has the kernel send all, within a bound. Returns whether nothing is left.
-    fn drain(&mut self) -> Result<bool, Errno> {
-        for _ in 0..FLUSHES {
-            if !self.is_owed || !self.flush()? {
-                break;
-            }
-        }
-        Ok(!self.is_owed && !self.is_behind)
-    }
-
-    /// Puts a frame into the ring. Returns false if that is full.
-    #[inline]
-    fn put(&mut self, frame: &[u8]) -> Result<bool, Lie> {
-        // A ring that is full is one to be sent from, too.
-        (self.is_owed, self.has_sent) = (true, true);
-        self.socket.send(frame)
-    }
 }
 
 impl Device {
@@ -182,6 +143,7 @@ impl Device {
             }
         })?;
         check(&link)?;
+        refuse_hidden(&link, &tables.links().map_err(|error| failed("", error))?)?;
         // Whatever comes now, the drop undoes this.
         let mut altered =
             Altered::new(&link, &mut tables, record).map_err(|error| failed("", error))?;
@@ -193,6 +155,10 @@ impl Device {
         let (hook, is_native) = hook(&program, &link, mode).map_err(|error| {
             let advice = match error.kind() {
                 io::ErrorKind::ResourceBusy => "it has an XDP program of somebody else: ",
+                // The kernel refuses it below one that is there (`dev_xdp_attach` of net/core/dev.c).
+                io::ErrorKind::AlreadyExists => {
+                    "a device above it, as that of a VLAN, has an XDP program: "
+                }
                 io::ErrorKind::PermissionDenied => "it takes CAP_BPF and CAP_NET_ADMIN: ",
                 io::ErrorKind::Unsupported => "its driver has no XDP: ",
                 _ => "the kernel does not take the program: ",
@@ -209,7 +175,7 @@ impl Device {
             }
         };
         altered.look()?;
-        let (hook, counters) = (Some(hook), Counters::default());
+        let (hook, heard, counters) = (Some(hook), vec![link.index], Counters::default());
         // Whether frames are put together is found out when the device is taken in ([`Device::update`]).
         Ok(Self {
             link,
@@ -220,6 +186,10 @@ impl Device {
             may_train: true,
             errors,
             next_errors: 0,
+            vlans: Vec::new(),
+            heard,
+            is_in_vlan: false,
+            refusals: 0,
             is_native,
             has_gone: false,
             altered,
@@ -280,19 +250,58 @@ impl Device {
         self.link.index
     }
 
-    /// Copies the next error of ICMP, of both versions of IP in turns. Returns the length of the frame; none if there are no
-    /// more.
-    pub(super) fn take_error(&mut self, to: &mut [u8]) -> Option<u16> {
+    /// Copies the next error of ICMP, of both versions of IP in turns. Returns the length of the frame, and by which device it came:
+    /// this one, or that of a VLAN on it; none if there are no more.
+    pub(super) fn take_error(&mut self, to: &mut [u8]) -> Option<(u16, u32)> {
         let first = self.next_errors;
         self.next_errors = 1 - first;
         [first, 1 - first].into_iter().find_map(|at| {
             let socket = self.errors.get(at)?;
             // An error is that the device is down; what comes once it is up is told again.
-            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            let (_, len) = rustix::net::recv(socket, &mut *to, flags).ok()?;
+            let (len, by) = quicket_bpf::receive_error(socket.as_fd(), to).ok()?;
             // One that is longer than all frames of devices is cut off, and not in order.
-            Some(u16::try_from(len.min(to.len())).unwrap_or(u16::MAX))
+            Some((u16::try_from(len).unwrap_or(u16::MAX), by))
         })
+    }
+
+    /// Serves these VLANs of it from now on, and leaves others to the system. `attached` are all devices that are.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not take it: this may be tried again.
+    pub(super) fn serve(&mut self, vlans: Vec<Member>, attached: &[u32]) -> io::Result<()> {
+        // An attached one has errors of its own.
+        let others = vlans.iter().map(|member| member.device).filter(|it| !attached.contains(it));
+        let heard: Vec<u32> = [self.link.index].into_iter().chain(others).collect();
+        if self.refusals == 0 && (&vlans, &heard) == (&self.vlans, &self.heard) {
+            return Ok(());
+        }
+        self.refusals += 1;
+        let numbers: HashSet<u16> = vlans.iter().map(|member| member.vlan.number).collect();
+        self.vlans.retain(|member| !numbers.contains(&member.vlan.number));
+        let gone: Vec<u16> = self.vlans.iter().map(|member| member.vlan.number).collect();
+        self.vlans.extend(&vlans);
+        for number in gone {
+            self.program.set_vlan(number, None)?;
+        }
+        for Member { vlan, mac, .. } in &vlans {
+            self.program.set_vlan(vlan.number, Some(*mac))?;
+        }
+        for socket in &self.errors {
+            quicket_bpf::hear_errors_of(socket.as_fd(), &heard)?;
+        }
+        (self.vlans, self.heard, self.refusals) = (vlans, heard, 0);
+        Ok(())
+    }
+
+    /// How often in a row the kernel has refused to serve its VLANs.
+    pub(super) const fn refusals(&self) -> u32 {
+        self.refusals
+    }
+
+    /// It is the device of a VLAN or above one, or is not.
+    pub(super) const fn set_in_vlan(&mut self, is_in_vlan: bool) {
+        self.is_in_vlan = is_in_vlan;
     }
 
     pub(super) fn queues(&self) -> usize {
@@ -308,7 +317,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// When it has another address of Ethernet and the kernel does not take a program for it.
+    /// When it has another address of Ethernet and the kernel does not take a program for it, or when it takes tags out of
+    /// frames again and cannot be kept from it.
     pub(super) fn update(&mut self, link: Link) -> io::Result<()> {
         if link.mac != self.link.mac {
             self.program.readdress(link.mac).map_err(io::Error::other)?;
@@ -317,6 +327,7 @@ impl Device {
             }
         }
         self.altered.rename(&link.name);
+        self.altered.keep()?;
         self.link = bounded(link);
         self.retrain()
     }
@@ -387,35 +398,51 @@ impl Device {
         self.queues.get_mut(queue).map_or(Ok(()), |queue| queue.socket.release(n))
     }
 
-    /// Sends a frame to a neighbour by one of the queues: `flow` chooses it.
+    /// Sends a frame to a neighbour by one of the queues: `flow` chooses it. With a VLAN it gets the tag of that.
     #[inline]
     pub(super) fn send(
         &mut self,
         frame: &mut [u8],
-        mac: [u8; 6],
-        mtu: Option<u32>,
+        hop: Hop,
         flow: u32,
     ) -> Result<Result<(), Reason>, Lie> {
-        let longest = mtu.unwrap_or(u32::MAX).min(self.link.mtu) as usize;
-        let is_padded = frame.len() <= crate::frame::MIN_FRAME;
+        let Hop { mac, mtu, vlan } = hop;
+        let mtu = mtu.unwrap_or(u32::MAX).min(vlan.map_or(u32::MAX, |member| member.mtu));
+        let longest = mtu.min(self.link.mtu) as usize;
+        let is_padded = frame.len() <= MIN_FRAME;
         if packet_len(frame) > longest && !is_padded {
             return Ok(Err(Reason::Mtu));
         }
+        // By the device of a VLAN that keeps the system's header as it is (reorder_hdr off), such a tag would leave in place of the VLAN's.
+        if self.is_in_vlan && frame::tag(frame, 0).is_none() {
+            return Ok(Err(Reason::Vlan));
+        }
         let Some(addresses) = frame.first_chunk_mut::<12>() else { return Ok(Err(Reason::Length)) };
         addresses[..6].copy_from_slice(&mac);
-        addresses[6..].copy_from_slice(&self.link.mac);
+        addresses[6..].copy_from_slice(&vlan.map_or(self.link.mac, |member| member.mac));
         let at = flow as usize % self.queues.len().max(1);
+        if let Some(member) = vlan {
+            let Some(tag) = frame::tag(frame, member.vlan.number) else {
+                return Ok(Err(Reason::Vlan));
+            };
+            let (addresses, rest) = frame.split_at(12);
+            return self.put([addresses, &tag, rest], at);
+        }
         if self.trains.is_some() {
             return self.join(frame, at);
         }
-        self.put(frame, at)
+        self.put([frame], at)
     }
 
-    /// Puts a frame into the ring of a queue.
+    /// Puts the parts of a frame into the ring of a queue.
     #[inline]
-    fn put(&mut self, frame: &[u8], at: usize) -> Result<Result<(), Reason>, Lie> {
+    fn put<const N: usize>(
+        &mut self,
+        parts: [&[u8]; N],
+        at: usize,
+    ) -> Result<Result<(), Reason>, Lie> {
         let Some(queue) = self.queues.get_mut(at) else { return Ok(Err(Reason::Route)) };
-        if !queue.put(frame)? {
+        if !queue.put(parts)? {
             self.counters.drop_one(Reason::Full);
             return Ok(Err(Reason::Full));
         }
@@ -429,7 +456,7 @@ impl Device {
         let segment = if is_behind { None } else { trains::read(frame) };
         let (Some(trains), Some(segment)) = (&mut self.trains, segment) else {
             self.part(false).map_err(|_| Lie)?;
-            return self.put(frame, at);
+            return self.put([frame], at);
         };
         if trains.append(frame, &segment, at) {
             return Ok(Ok(()));
@@ -438,7 +465,7 @@ impl Device {
         self.part(false).map_err(|_| Lie)?;
         match self.trains.as_mut().is_some_and(|trains| trains.begin(frame, segment, at)) {
             true => Ok(Ok(())),
-            false => self.put(frame, at),
+            false => self.put([frame], at),
         }
     }
 
@@ -454,7 +481,7 @@ impl Device {
             None => return Ok(()),
             Some(Leaving::One(at, frame)) => {
                 let Some(queue) = queues.get_mut(at) else { return Ok(()) };
-                match queue.put(frame).map_err(|Lie| Errno::IO)? {
+                match queue.put([frame]).map_err(|Lie| Errno::IO)? {
                     true => counters.sent += 1,
                     false => counters.drop_one(Reason::Full),
                 }
@@ -574,8 +601,7 @@ fn sockets(program: &TupleProgram, link: &Link, is_native: bool) -> io::Result<V
             result => result?,
         };
         program.set_socket(number, socket.as_fd())?;
-        let (is_owed, is_behind, has_sent, is_watched) = (false, false, false, true);
-        queues.push(Queue { socket, is_owed, is_behind, has_sent, is_watched });
+        queues.push(Queue::new(socket));
     }
     Ok(queues)
 }

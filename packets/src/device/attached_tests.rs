@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
+use rustix::event::epoll::{self, EventFlags};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, socket_with,
     socketpair, sockopt,
@@ -11,6 +12,7 @@ use rustix::net::{
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::*;
+use crate::device::netlink::Vlan;
 use crate::device::permitted::is_permitted;
 use crate::device::rates::Wire;
 use crate::device::trains::tests::{ACK, FLOW, segment};
@@ -19,6 +21,8 @@ use crate::device::trains::tests::{ACK, FLOW, segment};
 const FLIGHT: u32 = 8;
 /// Octets of each.
 const LEN: u32 = 1000;
+
+const HOP: Hop = Hop { mac: [2, 0, 0, 0, 0, 2], mtu: None, vlan: None };
 
 /// A device in a network namespace of this thread, which puts frames together.
 struct Rig {
@@ -55,7 +59,7 @@ impl Rig {
         for _ in 0..FLIGHT {
             let mut frame = segment(FLOW, self.sequence, ACK, LEN as usize);
             self.sequence += LEN;
-            let put = self.device.send(&mut frame, [2, 0, 0, 0, 0, 2], None, 0);
+            let put = self.device.send(&mut frame, HOP, 0);
             assert_eq!(put.unwrap(), Ok(()));
         }
     }
@@ -272,4 +276,73 @@ fn queues_that_send_are_not_watched_until_the_device_is_idle() {
             assert_eq!(watched(), 1);
         }
     }
+}
+
+#[test]
+fn tags_stay_in_frames_whoever_switches_their_offload_on() {
+    if !is_permitted() {
+        return;
+    }
+    let mut rig = Rig::new();
+    let is_on = || Offloads::of("va").unwrap().vlan;
+    assert!(!is_on());
+    Offloads { vlan: true, ..Offloads::of("va").unwrap() }.set("va").unwrap();
+    assert!(is_on(), "the device has that");
+    let link = rig.tables.link("va").unwrap();
+    rig.device.update(link).unwrap();
+    assert!(!is_on() && rig.device.describe().changed.vlan);
+    drop(rig.device);
+    assert!(is_on(), "as somebody has wanted it");
+}
+
+#[test]
+fn a_frame_with_a_tag_of_its_own_does_not_leave_by_the_device_of_a_vlan() {
+    if !is_permitted() {
+        return;
+    }
+    let mut rig = Rig::new();
+    for is_in_vlan in [false, true] {
+        rig.device.set_in_vlan(is_in_vlan);
+        let mut frame = segment(FLOW, 0, ACK, 100);
+        assert_eq!(rig.device.send(&mut frame, HOP, 0).unwrap(), Ok(()));
+        for tag in [[0x81, 0, 0xe0, 0], [0x88, 0xa8, 0, 0]] {
+            let mut frame = frame.clone();
+            drop(frame.splice(12..12, tag));
+            let expected = if is_in_vlan { Err(Reason::Vlan) } else { Ok(()) };
+            assert_eq!(rig.device.send(&mut frame, HOP, 0).unwrap(), expected, "{tag:x?}");
+        }
+    }
+}
+
+#[test]
+fn errors_come_by_each_device_once_and_what_is_refused_may_be_tried_again() {
+    if !is_permitted() {
+        return;
+    }
+    let mut rig = Rig::new();
+    let own = rig.device.index();
+    let member = |device, number| Member {
+        device,
+        vlan: Vlan { below: own, number },
+        mac: [2, 0, 0, 0, 0, 9],
+        mtu: 1500,
+    };
+    let all = vec![member(50, 100), member(51, 200)];
+    rig.device.serve(all.clone(), &[own]).unwrap();
+    assert_eq!(rig.device.heard, [own, 50, 51]);
+    // One of them is attached itself, and is no more.
+    rig.device.serve(all.clone(), &[own, 51]).unwrap();
+    assert_eq!(rig.device.heard, [own, 50]);
+    rig.device.serve(all.clone(), &[own]).unwrap();
+    assert_eq!(rig.device.heard, [own, 50, 51]);
+    // So many devices are not heard, when the program has their VLANs already.
+    let many: Vec<_> = (1..=600).map(|n| member(1000 + n, 300 + n as u16)).collect();
+    for refusals in 1..=2 {
+        assert!(rig.device.serve(many.clone(), &[own]).is_err());
+        assert_eq!(rig.device.refusals(), refusals);
+        assert!(many.iter().all(|member| rig.device.vlans.contains(member)), "it may be there");
+    }
+    rig.device.serve(vec![all[0]], &[own]).unwrap();
+    assert_eq!((rig.device.refusals(), &rig.device.vlans), (0, &vec![all[0]]));
+    assert_eq!(rig.device.heard, [own, 50]);
 }

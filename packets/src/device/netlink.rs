@@ -3,6 +3,7 @@
 //! The kernel answers while the request is being sent, so that nothing here waits. There are libraries with all messages
 //! of rtnetlink; these are four, with a handful of attributes.
 
+mod link;
 mod loopback;
 mod numbered;
 
@@ -16,6 +17,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::routes::Labels;
 
+use link::link;
+pub(super) use link::{LOOPBACK, Link, Vlan};
 pub(super) use loopback::{Changes, Settings};
 pub(super) use numbered::is_none;
 
@@ -44,25 +47,18 @@ const REQUEST: u16 = 1;
 const ACKNOWLEDGE: u16 = 4;
 const CREATE: u16 = 0x400;
 const DUMP: u16 = 0x300;
-/// Messages that are read for all addresses of this host.
-const MAX_ADDRESS_MESSAGES: usize = 4096;
+/// Messages that are read for all addresses of this host, or all of its devices.
+const MAX_DUMP_MESSAGES: usize = 4096;
 
 /// The groups that hear of devices, of the queues before them, and of addresses (RTMGRP_LINK, RTMGRP_TC, RTMGRP_IPV4_IFADDR,
 /// RTMGRP_IPV6_IFADDR).
 const LINKS: u32 = 1 | 8 | 0x10 | 0x100;
 
 /// Attributes (linux/if_link.h, linux/rtnetlink.h, linux/neighbour.h).
-const LINK_ADDRESS: u16 = 1;
 const LINK_NAME: u16 = 3;
-const LINK_MTU: u16 = 4;
-const LINK_QUEUEING: u16 = 6;
-const LINK_INFO: u16 = 18;
 #[cfg(any(test, feature = "rates"))]
 const LINK_STATS: u16 = 23;
-const LINK_GSO_SEGMENTS: u16 = 40;
-const LINK_GSO_SIZE: u16 = 41;
-const LINK_GSO_SIZE_V4: u16 = 63;
-const LINK_KIND: u16 = 1;
+const LINK_MASK: u16 = 29;
 const ADDRESS: u16 = 1;
 const ADDRESS_LOCAL: u16 = 2;
 const ADDRESS_BROADCAST: u16 = 4;
@@ -77,6 +73,8 @@ const METRIC_MTU: u16 = 2;
 const NEIGHBOUR_TO: u16 = 1;
 const NEIGHBOUR_ADDRESS: u16 = 2;
 
+/// RTEXT_FILTER_SKIP_STATS: devices without their counters.
+const SKIP_STATS: u32 = 1 << 3;
 /// RTM_F_FIB_MATCH: the route of a table that leads there, or none; not the guess that the destination is a neighbour,
 /// which IPv4 makes where a device is named and no route is found.
 const FIB_MATCH: u32 = 0x2000;
@@ -89,10 +87,6 @@ const ECN: u8 = 3;
 /// RTN_UNICAST, RTN_LOCAL.
 const UNICAST: u8 = 1;
 const LOCAL: u8 = 2;
-/// The number of the loopback device in every network namespace (LOOPBACK_IFINDEX of include/net/flow.h).
-pub(super) const LOOPBACK: u32 = 1;
-/// ARPHRD_LOOPBACK (linux/if_arp.h).
-const LOOPBACK_KIND: u16 = 772;
 /// NTF_USE: somebody is going to send there.
 const USE: u8 = 1;
 /// States in which a neighbour's address may be used (NUD_VALID): permanent, without resolution, reachable, being probed,
@@ -109,36 +103,11 @@ pub(super) struct Neighbour {
     pub(super) is_fixed: bool,
 }
 
-/// A device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Link {
-    pub(super) index: u32,
-    pub(super) name: String,
-    /// What it is (ARPHRD_ETHER, linux/if_arp.h).
-    pub(super) kind: u16,
-    /// Its address of Ethernet; zeros if it has none of that length.
-    pub(super) mac: [u8; 6],
-    pub(super) mtu: u32,
-    /// The driver of a device that is none of hardware, such as veth.
-    pub(super) virtual_kind: Option<String>,
-    /// What leaves by it waits nowhere (tc(8): noqueue).
-    pub(super) is_queueless: bool,
-    /// The device cuts frames that are shorter than this, with the header of Ethernet, into so many segments at most.
-    pub(super) gso_size: u32,
-    pub(super) gso_segments: u32,
-}
-
-impl Link {
-    /// Whether it is the device by which this host sends to itself.
-    pub(super) const fn is_loopback(&self) -> bool {
-        self.kind == LOOPBACK_KIND
-    }
-}
-
 /// The addresses of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addresses {
-    pub(super) own: Vec<IpAddr>,
+    /// Each with the number of a device that has it.
+    pub(super) own: Vec<(IpAddr, u32)>,
     /// Of its networks.
     pub(super) broadcasts: Vec<IpAddr>,
 }
@@ -263,9 +232,29 @@ impl Netlink {
     pub(super) fn addresses(&mut self) -> io::Result<Addresses> {
         let mut all = Addresses::default();
         let request = Request::new(GET_ADDRESS, &[0; 8]);
-        self.ask_for(request, DUMP, MAX_ADDRESS_MESSAGES, |kind, body| match kind {
+        self.ask_for(request, DUMP, MAX_DUMP_MESSAGES, |kind, body| match kind {
             NEW_ADDRESS => {
                 own_addresses(body, &mut all);
+                None
+            }
+            DONE => Some(()),
+            _ => None,
+        })?;
+        Ok(all)
+    }
+
+    /// All devices.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub(super) fn links(&mut self) -> io::Result<Vec<Link>> {
+        let mut all = Vec::new();
+        let mut request = Request::new(GET_LINK, &[0; 16]);
+        request.attribute(LINK_MASK, &SKIP_STATS.to_ne_bytes());
+        self.ask_for(request, DUMP, MAX_DUMP_MESSAGES, |kind, body| match kind {
+            NEW_LINK => {
+                all.extend(link(body));
                 None
             }
             DONE => Some(()),
@@ -497,42 +486,6 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn link(body: &[u8]) -> Option<Link> {
-    let (header, rest) = body.split_first_chunk::<16>()?;
-    // Of a bridge, there are messages about its ports that look alike.
-    if header[0] != 0 {
-        return None;
-    }
-    let [_, _, k0, k1, i0, i1, i2, i3, ..] = *header;
-    let mut link = Link {
-        index: u32::from_ne_bytes([i0, i1, i2, i3]),
-        name: String::new(),
-        kind: u16::from_ne_bytes([k0, k1]),
-        mac: [0; 6],
-        mtu: 0,
-        virtual_kind: None,
-        is_queueless: false,
-        gso_size: 65_536,
-        gso_segments: 65_535,
-    };
-    for (kind, value) in attributes(rest) {
-        match kind {
-            LINK_NAME => link.name = text(value),
-            LINK_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
-            LINK_MTU => link.mtu = number(value)?,
-            LINK_QUEUEING => link.is_queueless = text(value) == "noqueue",
-            LINK_GSO_SIZE | LINK_GSO_SIZE_V4 => link.gso_size = link.gso_size.min(number(value)?),
-            LINK_GSO_SEGMENTS => link.gso_segments = number(value)?,
-            LINK_INFO => {
-                let kind = attributes(value).find(|(kind, _)| *kind == LINK_KIND);
-                link.virtual_kind = kind.map(|(_, value)| text(value));
-            }
-            _ => {}
-        }
-    }
-    Some(link)
-}
-
 /// What is this host's of an address (`struct ifaddrmsg`).
 fn own_addresses(body: &[u8], all: &mut Addresses) {
     let Some((header, rest)) = body.split_first_chunk::<8>() else { return };
@@ -549,7 +502,7 @@ fn own_addresses(body: &[u8], all: &mut Addresses) {
         let hosts = u32::MAX.checked_shr(header[1].into()).unwrap_or(0);
         all.broadcasts.push(Ipv4Addr::from_bits(own.to_bits() | hosts).into());
     }
-    all.own.extend(own);
+    all.own.extend(own.zip(header.get(4..).and_then(number)));
     all.broadcasts.extend(of(ADDRESS_BROADCAST));
 }
 

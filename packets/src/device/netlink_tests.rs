@@ -1,5 +1,13 @@
 use super::*;
 
+impl Netlink {
+    /// One that the system does not answer.
+    pub(in crate::device) fn deaf() -> Self {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        Self { socket, ..Self::open().unwrap() }
+    }
+}
+
 #[test]
 fn the_system_tells_of_its_devices_and_routes() {
     let mut tables = Netlink::open().unwrap();
@@ -18,10 +26,63 @@ fn the_system_tells_of_its_devices_and_routes() {
     assert!(link.is_loopback() && link.index == LOOPBACK);
     let all = tables.addresses().unwrap();
     let own = "127.0.0.1".parse().unwrap();
-    assert!(all.own.contains(&own) && !all.broadcasts.contains(&own), "{all:?}");
+    assert!(all.own.contains(&(own, LOOPBACK)) && !all.broadcasts.contains(&own), "{all:?}");
+    assert!(tables.links().unwrap().contains(&link));
     assert!(all.broadcasts.contains(&"127.255.255.255".parse().unwrap()), "{all:?}");
     let absent = "192.0.2.77".parse().unwrap();
     assert_eq!(tables.neighbour(link.index, absent).ok().flatten(), None);
+}
+
+/// A message about a device of a VLAN, with attributes of it beside those that each has, and within it.
+fn vlan_message(more: &[(u16, &[u8])], data: &[(u16, &[u8])]) -> Vec<u8> {
+    let nested = |all: &[(u16, &[u8])]| {
+        let mut request = Request(Vec::new());
+        all.iter().for_each(|(kind, value)| request.attribute(*kind, value));
+        request.0
+    };
+    let mut header = [0; 16];
+    header[4] = 9;
+    // IFF_UP.
+    header[8..12].copy_from_slice(&1_u32.to_ne_bytes());
+    let info = nested(&[(1, b"vlan\0"), (2, &nested(data))]);
+    let below = 7_u32.to_ne_bytes();
+    let all = [&[(5, &below[..]), (18, &info)], more].concat();
+    [&header[..], &nested(&all)].concat()
+}
+
+#[test]
+fn devices_of_vlans_say_what_comes_by_them() {
+    let number = 100_u16.to_ne_bytes();
+    let customer: (u16, &[u8]) = (5, &[0x81, 0]);
+    let message = vlan_message(&[], &[(1, &number), customer]);
+    let found = link(&message).unwrap();
+    assert!(found.is_of_vlan() && found.is_up);
+    assert_eq!((found.index, found.vlan), (9, Some(Vlan { below: 7, number: 100 })));
+    assert_eq!((found.below, found.master), (Some(7), None));
+    for len in 0..message.len() {
+        let _ = link(&message[..len]);
+    }
+    // The device below is one of another network namespace (IFLA_LINK_NETNSID); it is part of a bridge (IFLA_MASTER).
+    for more in [(37, &0_u32.to_ne_bytes()), (10, &3_u32.to_ne_bytes())] {
+        let message = vlan_message(&[(more.0, &more.1[..])], &[(1, &number), customer]);
+        let found = link(&message).unwrap();
+        assert!(found.is_of_vlan() && found.vlan.is_none(), "{more:?}");
+        let expected = if more.0 == 10 { (Some(7), Some(3)) } else { (None, None) };
+        assert_eq!((found.below, found.master), expected);
+    }
+    // Tags of providers, and numbers that are none.
+    let others: [&[(u16, &[u8])]; 5] = [
+        &[(1, &number), (5, &[0x88, 0xa8])],
+        &[(1, &[0, 0]), customer],
+        &[(1, &4095_u16.to_ne_bytes()), customer],
+        &[(1, &[1]), customer],
+        &[customer],
+    ];
+    for data in others {
+        let found = link(&vlan_message(&[], data)).unwrap();
+        assert!(found.is_of_vlan() && found.vlan.is_none(), "{data:?}");
+    }
+    assert!(!Netlink::open().unwrap().link("lo").unwrap().is_of_vlan());
 }
 
 #[test]

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use quicket_bpf::{TupleKey, Tuples};
 use rustix::event::epoll::EventData;
 
-use super::attached::{Attached, Device};
+use super::attached::{Attached, Device, Hop};
 use super::checksum;
-use super::netlink::{Change, Link, Links, Netlink, is_none};
+use super::netlink::{Addresses, Change, Link, Links, Netlink, is_none};
 use super::outside::{Entrance, Outside, is_loopback};
+use super::vlans::{Arrival, Vlans, refuse_hidden};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
 use crate::counters::{Counters, Reason};
 use crate::forwarder::IDLE_TURNS;
-use crate::frame::{self, Ends};
+use crate::frame::{self, Ends, TAG_LEN};
 use crate::registry::{MAX_TUPLES, Registry};
 use crate::tuple::Tuple;
 
@@ -26,6 +27,8 @@ pub const MAX_DEVICES: usize = 16;
 const LOOKS: u32 = 8;
 /// How often it is looked whether devices still send by as many queues: the system tells nobody when that changes.
 const QUEUES_TIME: Duration = Duration::from_secs(1);
+/// How often in a row the kernel may refuse to serve a device's VLANs, a second after one another, until that is detached.
+const MAX_REFUSALS: u32 = 3;
 
 /// Devices, and what they share. Without any, a frame costs nothing here.
 #[derive(Debug)]
@@ -52,6 +55,34 @@ struct Shared {
     ways: Ways,
     links: Links,
     outside: Outside,
+    vlans: Vlans,
+    /// What the system has said last of its devices and addresses.
+    known: Vec<Link>,
+    addresses: Addresses,
+    /// It has to be asked again, or the kernel has refused something.
+    is_owed: bool,
+}
+
+impl Shared {
+    /// Asks for this host's addresses, and for its devices where those have changed. Returns whether something is different.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: then it is asked again later.
+    fn look(&mut self, is_relinked: bool) -> io::Result<bool> {
+        let was_owed = std::mem::replace(&mut self.is_owed, true);
+        let tables = self.ways.tables();
+        let addresses = tables.addresses()?;
+        let links = if is_relinked || was_owed { Some(tables.links()?) } else { None };
+        self.is_owed = false;
+        let is_same =
+            addresses == self.addresses && links.as_ref().is_none_or(|links| *links == self.known);
+        self.addresses = addresses;
+        if let Some(links) = links {
+            self.known = links;
+        }
+        Ok(was_owed || !is_same)
+    }
 }
 
 impl Network {
@@ -84,8 +115,12 @@ impl Network {
         let mut ways = Ways::open()?;
         // Changes are heard from before it is looked.
         let links = Links::open()?;
-        let outside = Outside::new(ways.tables().addresses()?);
-        let shared = Shared { tuples, ways, links, outside };
+        let addresses = ways.tables().addresses()?;
+        let outside = Outside::new(&addresses);
+        // Those are looked at with each device.
+        let (vlans, known) = (Vlans::default(), Vec::new());
+        let shared =
+            Shared { tuples, ways, links, outside, vlans, known, addresses, is_owed: true };
         Ok(Arc::clone(&self.shared.insert(shared).tuples))
     }
 
@@ -95,7 +130,11 @@ impl Network {
     }
 
     /// Takes a device in, as it is now: nobody has heard of changes since it was looked at to be attached.
-    pub(crate) fn add(&mut self, mut device: Device) {
+    ///
+    /// # Errors
+    ///
+    /// When it has gone, or what there is on it cannot be served: it is among those to be removed then.
+    pub(crate) fn add(&mut self, mut device: Device) -> io::Result<()> {
         let index = device.link.index;
         let tables = self.shared.as_mut().map(|shared| shared.ways.tables());
         let is_well = !device.has_gone()
@@ -105,12 +144,74 @@ impl Network {
                 // The system does not say.
                 None => device.retrain().is_ok(),
             };
-        if !is_well {
-            self.broken.push(index);
-        }
         self.devices.push(device);
         self.forget();
         self.rouse();
+        if let Some(shared) = &mut self.shared {
+            shared.is_owed = true;
+        }
+        let result = self.look(true);
+        let is_served = self.devices.last().is_some_and(|device| device.refusals() == 0);
+        if is_well && is_served && result.is_ok() && !self.broken.contains(&index) {
+            return Ok(());
+        }
+        self.broken.push(index);
+        result?;
+        Err(io::Error::other("the device has changed meanwhile, or its VLANs cannot be served"))
+    }
+
+    /// Looks up where the addresses of this host are, and which VLANs come by devices. Until that is known, none is served.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    fn look(&mut self, is_relinked: bool) -> io::Result<()> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        let was_owed = shared.is_owed;
+        match shared.look(is_relinked) {
+            Ok(true) => self.arrange(),
+            Ok(false) => {}
+            Err(error) => {
+                shared.vlans.forget();
+                if !was_owed {
+                    log::warn!("the addresses and VLANs of this host are not known: {error}");
+                }
+                self.serve();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows what is known of this host, and which devices are attached.
+    fn arrange(&mut self) {
+        let Self { shared: Some(shared), devices, .. } = self else { return };
+        let attached: Vec<u32> = devices.iter().map(|device| device.link.index).collect();
+        shared.outside = Outside::new(&shared.addresses);
+        shared.vlans.follow(&shared.known, &shared.addresses, &attached);
+        self.serve();
+    }
+
+    /// Has devices serve the VLANs that are known.
+    fn serve(&mut self) {
+        let Self { shared: Some(shared), devices, broken, .. } = self else { return };
+        let attached: Vec<u32> = devices.iter().map(|device| device.link.index).collect();
+        for device in devices {
+            let index = device.link.index;
+            if let Err(error) = refuse_hidden(&device.link, &shared.known) {
+                log::warn!("{error}");
+                broken.push(index);
+                continue;
+            }
+            device.set_in_vlan(shared.vlans.has_device(index));
+            if let Err(error) = device.serve(shared.vlans.on(index), &attached) {
+                log::warn!("the VLANs of {} cannot be served: {error}", device.link.name);
+                shared.is_owed = true;
+                if device.refusals() >= MAX_REFUSALS {
+                    broken.push(index);
+                }
+            }
+        }
     }
 
     /// Lets a device go, which is detached by its drop.
@@ -119,7 +220,12 @@ impl Network {
         // What was said of it is not said of another one that gets its number.
         self.broken.retain(|broken| *broken != index);
         self.forget();
-        Some(self.devices.swap_remove(at))
+        let device = self.devices.swap_remove(at);
+        // What is not known is looked at later.
+        if self.shared.as_ref().is_some_and(|shared| !shared.is_owed) {
+            self.arrange();
+        }
+        Some(device)
     }
 
     fn forget(&mut self) {
@@ -163,6 +269,13 @@ impl Network {
         Some(self.shared.as_ref()?.outside.by(device.link.is_loopback()))
     }
 
+    /// Whom a frame may reach that the system says to have come by a device, which is the attached one, or that of a VLAN on it; none
+    /// without such a device.
+    pub(crate) fn arrival(&self, index: u32, by: u32) -> Option<Arrival<'_>> {
+        let device = self.devices.iter().find(|device| device.link.index == index)?;
+        Some(self.shared.as_ref()?.vlans.by(&device.link, by))
+    }
+
     /// Frames to that tuple come to the switch.
     ///
     /// # Errors
@@ -185,12 +298,14 @@ impl Network {
         let Some(shared) = &mut self.shared else { return };
         let mut changes = shared.links.hear();
         let is_all = changes.contains(&Change::Unknown);
-        if is_all || changes.contains(&Change::Addresses) {
-            match shared.ways.tables().addresses() {
-                Ok(own) => shared.outside = Outside::new(own),
-                Err(error) => log::warn!("the addresses of this host are not known: {error}"),
-            }
-        }
+        let known = |index: u32| shared.known.iter().find(|link| link.index == index);
+        let is_relinked = changes.iter().any(|change| match change {
+            Change::Unknown => true,
+            Change::Is(link) => known(link.index) != Some(link),
+            Change::Gone(index) => known(*index).is_some(),
+            Change::Addresses | Change::Queueing(_) => false,
+        });
+        let is_moved = is_relinked || changes.contains(&Change::Addresses);
         for device in &mut self.devices {
             let index = device.link.index;
             let (queueing, gone) = (Change::Queueing(index), Change::Gone(index));
@@ -222,6 +337,10 @@ impl Network {
             if !is_well {
                 self.broken.push(index);
             }
+        }
+        if is_moved {
+            // What cannot be known now is looked at later.
+            let _ = self.look(is_relinked);
         }
     }
 
@@ -292,16 +411,30 @@ impl Network {
             self.broken.push(device.link.index);
             to
         });
+        let Some(Shared { outside, vlans, .. }) = &self.shared else { return at };
         let leaves_checksums = device.leaves_checksums();
         // Who is here does not come from outside, and nobody else by the loopback device.
-        let is_loopback = device.link.is_loopback();
-        let entrance = self.shared.as_ref().map(|shared| shared.outside.by(is_loopback));
+        let entrance = Some(outside.by(device.link.is_loopback()));
         let rule = Rule { sender: None, may_leave: false, entrance };
-        batch.check(rule, registry, &mut device.counters, |frame| match frame::check(frame) {
-            Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
-                frame::check(frame)
-            }
-            result => result,
+        let Device { link, counters, .. } = device;
+        let untagged = vlans.untagged(link);
+        batch.check(rule, registry, counters, |frame| {
+            let (frame, arrival, less) = match frame::vlan(frame) {
+                None => (frame, untagged, 0),
+                // A port sees no tags of VLANs: where its addresses are says in which it is.
+                Some(number) => {
+                    let arrival = vlans.tagged(link.index, number)?;
+                    (frame::take_out_tag(frame)?, arrival, TAG_LEN as u16)
+                }
+            };
+            let ends = match frame::check(frame) {
+                Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
+                    frame::check(frame)
+                }
+                result => result,
+            }?;
+            arrival.admit(ends.destination.address)?;
+            Ok((ends, less))
         });
         at
     }
@@ -312,13 +445,14 @@ impl Network {
         Self::place(&mut self.devices, place).map(|(device, _)| &mut device.counters)
     }
 
-    /// Copies the next error of ICMP that has come by a device. Returns the first place of the device, and the length of the
-    /// frame; none if there are no more.
-    pub(crate) fn take_error(&mut self, index: u32, to: &mut [u8]) -> Option<(usize, u16)> {
+    /// Copies the next error of ICMP that has come by a device. Returns the first place of the device, the length of the
+    /// frame, and by which device of the system's it came; none if there are no more.
+    pub(crate) fn take_error(&mut self, index: u32, to: &mut [u8]) -> Option<(usize, u16, u32)> {
         let mut place = 0;
         for device in &mut self.devices {
             if device.link.index == index {
-                return Some((place, device.take_error(to)?));
+                let (len, by) = device.take_error(to)?;
+                return Some((place, len, by));
             }
             place += device.queues();
         }
@@ -352,6 +486,9 @@ impl Network {
                 self.broken.push(device.link.index);
             }
         }
+        if self.shared.as_ref().is_some_and(|shared| shared.is_owed) {
+            let _ = self.look(true);
+        }
     }
 
     /// The turn of another port.
@@ -374,11 +511,15 @@ impl Network {
             Way::By { device, mac, mtu } => (device, mac, mtu),
             Way::Closed(reason) => return Err(reason),
         };
+        // What leaves by the device of a VLAN leaves by the one below, unless it is attached itself.
+        let is_attached = self.devices.iter().any(|device| device.link.index == index);
+        let vlan = if is_attached { None } else { shared.vlans.of_device(index) };
+        let index = vlan.map_or(index, |member| member.vlan.below);
         let here = self.devices.iter_mut().find(|device| device.link.index == index);
         let device = here.filter(|device| !stays_here || device.link.is_loopback());
         let device = device.ok_or(Reason::Route)?;
         (self.is_active, self.idle) = (true, 0);
-        device.send(frame, mac, mtu, flow).unwrap_or_else(|_| {
+        device.send(frame, Hop { mac, mtu, vlan }, flow).unwrap_or_else(|_| {
             self.broken.push(index);
             Err(Reason::Route)
         })
@@ -424,18 +565,5 @@ fn key(Tuple { address, protocol, port }: Tuple) -> TupleKey {
 }
 
 #[cfg(test)]
-mod tests {
-    use rustix::io::Errno;
-
-    use super::*;
-
-    /// A device whose switch has no descriptors or memory left for a moment stays attached.
-    #[test]
-    fn a_device_has_gone_if_the_system_says_so_and_not_if_it_does_not_answer() {
-        let of = |error: Errno| said(7, Err(error.into()));
-        assert_eq!(of(Errno::NODEV), Some(Change::Gone(7)));
-        for error in [Errno::MFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN, Errno::PERM] {
-            assert_eq!(of(error), None, "{error}");
-        }
-    }
-}
+#[path = "network_tests.rs"]
+mod tests;

@@ -21,10 +21,12 @@ pub(crate) struct Outside {
 
 impl Outside {
     /// What the system has.
-    pub(super) fn new(addresses: Addresses) -> Self {
+    pub(super) fn new(addresses: &Addresses) -> Self {
         let Addresses { own, broadcasts } = addresses;
-        let keys = |all: Vec<IpAddr>| all.into_iter().map(key).collect();
-        Self { own: keys(own), broadcasts: keys(broadcasts) }
+        Self {
+            own: own.iter().map(|(address, _)| key(*address)).collect(),
+            broadcasts: broadcasts.iter().copied().map(key).collect(),
+        }
     }
 
     /// By the loopback device, or by another one.
@@ -56,7 +58,8 @@ impl Entrance<'_> {
     }
 }
 
-fn key(address: IpAddr) -> u128 {
+/// An address as a [`Key`] has it.
+pub(super) fn key(address: IpAddr) -> u128 {
     Key::from(Tuple { address, protocol: 0, port: 0 }).address
 }
 
@@ -99,9 +102,10 @@ mod tests {
     fn what_this_host_sends_comes_by_loopback_alone_and_what_no_host_sends_by_nothing() {
         let parse = |text: &str| text.parse::<IpAddr>().unwrap();
         let key = |text| key(parse(text));
-        let own = ["192.0.2.1", "127.0.0.1", "::1", "2001:db8::1"].map(parse).to_vec();
+        let own = ["192.0.2.1", "127.0.0.1", "::1", "2001:db8::1"];
+        let own = own.map(|text| (parse(text), 1)).to_vec();
         let broadcasts = ["192.0.2.255", "127.255.255.255"].map(parse).to_vec();
-        let outside = Outside::new(Addresses { own, broadcasts });
+        let outside = Outside::new(&Addresses { own, broadcasts });
         let [by_device, by_loopback] = [false, true].map(|is_loopback| outside.by(is_loopback));
         for (source, by_others, by_itself) in SOURCES {
             for destination in ["192.0.2.1", "2001:db8::1"].map(key) {

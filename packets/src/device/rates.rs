@@ -338,7 +338,7 @@ fn blast(device: u32, processor: usize, frame: &[u8], source: &Source) -> io::Re
         let mut n = 0;
         while n < 64
             && !source.is_paused()
-            && socket.send(frame).map_err(|_| io::ErrorKind::InvalidData)?
+            && socket.send([frame]).map_err(|_| io::ErrorKind::InvalidData)?
         {
             n += 1;
         }

@@ -187,13 +187,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Copies a frame, to be sent with the next [`Socket::flush`]. Returns whether there was room.
+    /// Copies the parts of a frame, to be sent with the next [`Socket::flush`]. Returns whether there was room.
     #[inline]
-    pub(super) fn send(&mut self, frame: &[u8]) -> Result<bool, Lie> {
+    pub(super) fn send<const N: usize>(&mut self, parts: [&[u8]; N]) -> Result<bool, Lie> {
         if self.free.is_empty() {
             self.collect()?;
         }
-        let Ok(len) = u32::try_from(frame.len()) else { return Ok(false) };
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let Ok(len) = u32::try_from(len) else { return Ok(false) };
         if self.send.room()? <= self.pending {
             return Ok(false);
         }
@@ -202,8 +203,15 @@ impl Socket {
             self.free.push(addr);
             return Ok(false);
         };
-        // SAFETY: the frame lies within the memory (`at`), and is ours: none that is free is in a ring.
-        unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), to.as_ptr(), frame.len()) };
+        let mut at = 0;
+        for part in parts {
+            // SAFETY: the frame, which has room for all parts, lies within the memory (`at`), and is ours: none that is free is
+            // in a ring.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to.as_ptr().add(at), part.len());
+            }
+            at += part.len();
+        }
         let options = XdpDescOptions::empty();
         self.send.put(self.pending, XdpDesc { addr, len, options });
         self.pending += 1;

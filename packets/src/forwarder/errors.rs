@@ -90,14 +90,22 @@ impl Forwarder {
     pub(crate) fn hear_errors(&mut self, device: u32) {
         for _ in 0..ERRORS_PER_LOOK {
             let Self { network, shown, .. } = self;
-            let Some((place, len)) = network.take_error(device, shown) else { break };
-            self.copy_error(device, place, len, Instant::now());
+            let Some((place, len, by)) = network.take_error(device, shown) else { break };
+            self.copy_error(device, by, place, len, Instant::now());
         }
         self.publish();
     }
 
-    /// Copies the frame that is shown, which has come by a device, whose first place that is.
-    pub(super) fn copy_error(&mut self, device: u32, place: usize, len: u16, now: Instant) {
+    /// Copies the frame that is shown, which has come by a device, whose first place that is. `by` is that device, or that of
+    /// the VLAN which it was of.
+    pub(super) fn copy_error(
+        &mut self,
+        device: u32,
+        by: u32,
+        place: usize,
+        len: u16,
+        now: Instant,
+    ) {
         let Self { batch, registry, shown, network, .. } = self;
         // What is not in order, and what quotes nobody here, is the system's: nothing is lost with it.
         let mut nobodys = Counters::default();
@@ -114,7 +122,12 @@ impl Forwarder {
         // The far end of the flow is nobody's here, too: between ports there are no errors.
         let entrance = network.entrance(device);
         let rule = Rule { sender: None, may_leave: false, entrance };
-        batch.check(rule, registry, &mut nobodys, |frame| icmp::check(frame));
+        let arrival = network.arrival(device, by);
+        batch.check(rule, registry, &mut nobodys, |frame| {
+            let ends = icmp::check(frame)?;
+            arrival.map_or(Ok(()), |arrival| arrival.admit(ends.destination.address))?;
+            Ok((ends, 0))
+        });
         let Some((Some(owner), 1)) = self.batch.run(0) else { return };
         // The bound is that of the port, whichever queue has the flow.
         let first = port(&mut self.ports, owner).map(|queue| queue.owner);

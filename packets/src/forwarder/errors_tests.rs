@@ -54,7 +54,7 @@ impl Ports {
         let len = compose::udp(&mut slot, from, to, b"lost").unwrap();
         let frame = message(0, [3, 3, 0, 0, 0, 0, 0, 0], &slot[14..len], &from.ip().to_string());
         self.forwarder.shown[..frame.len()].copy_from_slice(&frame);
-        self.forwarder.copy_error(device, 0, frame.len() as u16, self.now);
+        self.forwarder.copy_error(device, device, 0, frame.len() as u16, self.now);
         self.forwarder.publish();
         let mut heard = Vec::new();
         for (other, (_, queues)) in self.ports.iter_mut().enumerate() {

@@ -80,7 +80,7 @@ impl Copies {
         self.forwarder.shown[..frame.len()].copy_from_slice(frame);
         // Bounds have their own tests.
         self.now += Duration::from_secs(1);
-        self.forwarder.copy_error(DEVICE, 0, frame.len() as u16, self.now);
+        self.forwarder.copy_error(DEVICE, DEVICE, 0, frame.len() as u16, self.now);
         self.forwarder.publish();
         let owner = |tuple: Tuple| {
             let found = self.tuples.iter().find(|(_, other)| *other == tuple);

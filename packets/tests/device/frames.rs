@@ -9,7 +9,7 @@ pub(crate) const TCP: u8 = 6;
 /// A frame, most of them in order, to one of a few destinations.
 pub(crate) fn random(rng: &mut Rng) -> Vec<u8> {
     let mut frame = vec![0; 12];
-    for _ in 0..rng.pick(&[0, 0, 0, 0, 1, 2, 3]) {
+    for _ in 0..rng.pick(&[0, 0, 0, 0, 0, 1, 1, 2, 3]) {
         let vlan = rng.pick(&[0_u16, 0, 0, 0xe000, 5]);
         frame.extend(rng.pick(&[[0x81, 0], [0x88, 0xa8]]));
         frame.extend(vlan.to_be_bytes());

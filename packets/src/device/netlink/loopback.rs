@@ -6,10 +6,8 @@
 
 use std::io;
 
-use super::{
-    ACKNOWLEDGE, GET_LINK, LINK_GSO_SEGMENTS, LOOPBACK, NEW_LINK, Netlink, Request, attributes,
-    number,
-};
+use super::link::LINK_GSO_SEGMENTS;
+use super::{ACKNOWLEDGE, GET_LINK, LOOPBACK, NEW_LINK, Netlink, Request, attributes, number};
 
 /// RTM_SETLINK.
 const SET_LINK: u16 = 19;
