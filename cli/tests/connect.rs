@@ -170,7 +170,16 @@ fn whoever_started_it_goes_away_and_the_server_hears_of_it_at_once() {
     until("the gateway", || {
         fs::read_to_string(dir.path().join("gateway.log")).unwrap().contains("Gateway on")
     });
-    let mut command = quicket(dir.path());
+    // Whoever runs these tests may have the signal ignored (nohup), which is inherited.
+    let plain = quicket(dir.path());
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(plain.get_program()).current_dir(dir.path());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.args(["connect", &format!("localhost:{port}"), "--alpn", "upper", "--ca", "cert.pem"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.as_mut().unwrap().write_all(b"hello").unwrap();
