@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use quicket_bpf::TupleProgram;
+
 use super::*;
 use crate::device::Loopback;
 use crate::device::permitted::is_permitted;
@@ -160,8 +162,11 @@ fn a_device_is_set_back_whatever_it_is_called_and_no_other_one() {
     rig.take_in("va");
     ip("link set va down");
     ip("link set va name vx");
-    // Somebody else has its name, and wants it so.
+    // Somebody else has its name.
     ip("link add va type veth peer name vy");
+    rig.daemon.forwarder.network().hear();
+    assert!(has_vlan_offload("va"), "messages of before are about the other one");
+    // ... and wants it so.
     run("ethtool", "-K va rxvlan off");
     rig.daemon.forwarder.network().hear();
     rig.daemon.remove_broken_devices();
@@ -195,9 +200,26 @@ fn a_device_is_attached_by_whatever_name_it_has() {
     let mut attached = |name| rig.daemon.forwarder.network().is_attached(name);
     assert!(attached("va") && attached("another") && !attached("vb") && !attached("vc"));
     let index = rig.daemon.forwarder.network().find("va").unwrap();
+    assert_eq!(rig.daemon.forwarder.network().find("another"), Some(index));
     ip("link del va");
     ip(&format!("link add name va index {index} type veth peer name vb"));
     assert!(!rig.daemon.forwarder.network().is_attached("va"), "it is another one");
+}
+
+#[test]
+fn a_device_with_a_program_of_somebody_else_is_not_altered() {
+    if !is_permitted() {
+        return;
+    }
+    let rig = Rig::new("busy");
+    let shown = run("ip", "-o link show va");
+    let index = shown.split(':').next().unwrap().parse().unwrap();
+    let theirs = TupleProgram::new([2; 6], &rig.tuples).unwrap();
+    let _hook = theirs.program().attach(index, quicket_bpf::Mode::Generic).unwrap();
+    let error =
+        Device::attach("va", Mode::Generic, &rig.tuples, &rig.daemon.works.record).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    assert!(has_vlan_offload("va"));
 }
 
 /// The sockets of its queues do not come back with it.

@@ -194,7 +194,11 @@ impl Daemon {
         }
         self.forwarder.network().watch(self.events.as_fd(), token(DEVICE, 0));
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let time = if self.forwarder.is_active() { Some(&at_once) } else { time };
+        let owed = self.forwarder.network().patience().and_then(|time| time.try_into().ok());
+        let time = match self.forwarder.is_active() {
+            true => Some(&at_once),
+            false => time.or(owed.as_ref()),
+        };
         events.clear();
         match epoll::wait(&self.events, spare_capacity(events), time) {
             Ok(_) => {}

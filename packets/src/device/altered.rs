@@ -45,6 +45,7 @@ pub(super) struct Altered {
     before: Offloads,
     /// There is nothing to be set back any more.
     has_gone: bool,
+    is_unsure: bool,
     record: Arc<Record>,
 }
 
@@ -68,7 +69,8 @@ impl Altered {
         // With what was to be set back already.
         let (serial, note) = record.begin(Note { index, name, offloads: before, loopback });
         // Whatever comes now, the drop undoes this.
-        let altered = Self { serial, before: note.offloads, note, has_gone: false, record };
+        let altered =
+            Self { serial, before: note.offloads, note, has_gone: false, is_unsure: false, record };
         // Tags stay in frames, where the program sees them.
         let wanted = Offloads { vlan: false, ..before };
         if wanted != before {
@@ -105,25 +107,29 @@ impl Altered {
         self.has_gone = true;
     }
 
-    /// Switches the offload of VLAN tags off again if somebody has switched it on, as all that has a tag would come without.
+    /// Switches the offload of VLAN tags off again if somebody has switched it on, as all that has a tag would come without. Returns
+    /// false if it is not known now whether it is on.
     ///
     /// # Errors
     ///
-    /// When it stays on, or the device has gone.
-    pub(super) fn keep(&mut self) -> io::Result<()> {
-        let now = match Offloads::of(&self.note.name) {
+    /// When it stays on.
+    pub(super) fn keep(&mut self) -> io::Result<bool> {
+        let name = &self.note.name;
+        let now = match Offloads::of(name) {
             Ok(now) if now.vlan => now,
-            Ok(_) => return Ok(()),
-            Err(error) if is_none(&error) => return Err(error),
+            Ok(_) => {
+                self.is_unsure = false;
+                return Ok(true);
+            }
             Err(error) => {
-                log::warn!("the offloads of {} are not known: {error}", self.note.name);
-                return Ok(());
+                log::warn!("the offloads of {name} are not known: {error}");
+                self.is_unsure = true;
+                return Ok(false);
             }
         };
         // So it is to be afterwards.
         self.before.vlan = true;
-        if !self.note.offloads.vlan {
-            self.note.offloads.vlan = true;
+        if !std::mem::replace(&mut self.note.offloads.vlan, true) {
             self.record.change(self.serial, &self.note);
         }
         let name = &self.note.name;
@@ -134,7 +140,14 @@ impl Altered {
         log::warn!(
             "the offload of VLAN tags of {name} is off again: it may be on once {name} is detached"
         );
-        self.look()
+        self.is_unsure = false;
+        self.look()?;
+        Ok(true)
+    }
+
+    /// It was not known at the last look whether the offload of VLAN tags is on.
+    pub(super) const fn is_unsure(&self) -> bool {
+        self.is_unsure
     }
 
     pub(super) const fn offloads(&self) -> Offloads {

@@ -146,6 +146,10 @@ impl Device {
         })?;
         check(&link)?;
         refuse_hidden(&link, &tables.links().map_err(|error| failed("", error))?)?;
+        if matches!(tables.link_of(link.index), Ok((_, true))) {
+            // Before it is altered under that program.
+            return Err(failed("it has an XDP program of somebody else: ", Errno::BUSY.into()));
+        }
         // Whatever comes now, the drop undoes this.
         let mut altered =
             Altered::new(&link, &mut tables, record).map_err(|error| failed("", error))?;
@@ -332,6 +336,16 @@ impl Device {
         self.altered.keep()?;
         self.link = bounded(link);
         self.retrain()
+    }
+
+    /// As [`Altered::keep`].
+    pub(super) fn keep(&mut self) -> io::Result<bool> {
+        self.altered.keep()
+    }
+
+    /// As [`Altered::is_unsure`].
+    pub(super) const fn is_unsure(&self) -> bool {
+        self.altered.is_unsure()
     }
 
     /// Begins or ends to put frames together, as the device is now.

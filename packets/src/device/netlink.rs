@@ -292,7 +292,8 @@ impl Netlink {
                 if sequence != self.sequence {
                     continue;
                 }
-                if kind == ERROR {
+                // At the end of a list, too, if that is not whole.
+                if kind == ERROR || kind == DONE && is_negative(body) {
                     let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
                     if code != 0 {
                         return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
@@ -328,6 +329,17 @@ pub(super) enum Change {
     Addresses,
     /// There was more than was heard: all may have changed.
     Unknown,
+}
+
+impl Change {
+    /// The number of the device that it is about.
+    pub(super) const fn device(&self) -> Option<u32> {
+        match self {
+            Self::Is(link) => Some(link.index),
+            Self::Gone(index) | Self::Queueing(index) => Some(*index),
+            Self::Addresses | Self::Unknown => None,
+        }
+    }
 }
 
 impl Links {
@@ -467,6 +479,11 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
         // The upper two bits say how it is written.
         Some((u16::from_ne_bytes([k0, k1]) & 0x3fff, value))
     })
+}
+
+/// Whether a code in front of a message is that of an error.
+fn is_negative(body: &[u8]) -> bool {
+    body.first_chunk().is_some_and(|code| i32::from_ne_bytes(*code) < 0)
 }
 
 fn number(bytes: &[u8]) -> Option<u32> {

@@ -27,6 +27,11 @@ pub const MAX_DEVICES: usize = 16;
 const LOOKS: u32 = 8;
 /// How often it is looked whether devices still send by as many queues: the system tells nobody when that changes.
 const QUEUES_TIME: Duration = Duration::from_secs(1);
+/// How long changes of this host's devices and addresses gather until it is asked what there is: each time takes the longer the more
+/// there are.
+const GATHERING: Duration = Duration::from_millis(20);
+/// The same if the system has not answered, or the kernel has refused something.
+const REFUSED: Duration = Duration::from_secs(1);
 /// How often in a row the kernel may refuse to serve a device's VLANs, a second after one another, until that is detached.
 const MAX_REFUSALS: u32 = 3;
 
@@ -59,8 +64,14 @@ struct Shared {
     /// What the system has said last of its devices and addresses.
     known: Vec<Link>,
     addresses: Addresses,
-    /// It has to be asked again, or the kernel has refused something.
+    /// It has to be asked again for addresses, or the kernel has refused something.
     is_owed: bool,
+    /// ... and for devices.
+    is_relinked: bool,
+    /// When it was asked last.
+    asked: Instant,
+    /// It did not answer then, or the kernel refused something.
+    is_refused: bool,
 }
 
 impl Shared {
@@ -69,19 +80,33 @@ impl Shared {
     /// # Errors
     ///
     /// What the system says: then it is asked again later.
-    fn look(&mut self, is_relinked: bool) -> io::Result<bool> {
-        let was_owed = std::mem::replace(&mut self.is_owed, true);
+    fn look(&mut self) -> io::Result<bool> {
+        self.asked = Instant::now();
+        let was_refused = std::mem::replace(&mut self.is_refused, true);
+        self.is_owed = true;
+        let is_relinked = std::mem::replace(&mut self.is_relinked, true) || was_refused;
         let tables = self.ways.tables();
         let addresses = tables.addresses()?;
-        let links = if is_relinked || was_owed { Some(tables.links()?) } else { None };
-        self.is_owed = false;
+        let links = if is_relinked { Some(tables.links()?) } else { None };
+        (self.is_owed, self.is_relinked, self.is_refused) = (false, false, false);
         let is_same =
             addresses == self.addresses && links.as_ref().is_none_or(|links| *links == self.known);
         self.addresses = addresses;
         if let Some(links) = links {
             self.known = links;
         }
-        Ok(was_owed || !is_same)
+        Ok(was_refused || !is_same)
+    }
+
+    /// How long it is until it is asked again, if it has to be.
+    fn patience(&self) -> Option<Duration> {
+        let pause = if self.is_refused { REFUSED } else { GATHERING };
+        self.is_owed.then(|| pause.saturating_sub(self.asked.elapsed()))
+    }
+
+    /// The kernel has refused something: that is tried again.
+    const fn refuse(&mut self) {
+        (self.is_owed, self.is_refused) = (true, true);
     }
 }
 
@@ -119,8 +144,19 @@ impl Network {
         let outside = Outside::new(&addresses);
         // Those are looked at with each device.
         let (vlans, known) = (Vlans::default(), Vec::new());
-        let shared =
-            Shared { tuples, ways, links, outside, vlans, known, addresses, is_owed: true };
+        let shared = Shared {
+            tuples,
+            ways,
+            links,
+            outside,
+            vlans,
+            known,
+            addresses,
+            is_owed: true,
+            is_relinked: true,
+            asked: Instant::now(),
+            is_refused: false,
+        };
         Ok(Arc::clone(&self.shared.insert(shared).tuples))
     }
 
@@ -148,9 +184,10 @@ impl Network {
         self.forget();
         self.rouse();
         if let Some(shared) = &mut self.shared {
-            shared.is_owed = true;
+            // What is on this device has not been followed yet.
+            (shared.is_relinked, shared.is_refused) = (true, true);
         }
-        let result = self.look(true);
+        let result = self.look();
         let is_served = self.devices.last().is_some_and(|device| device.refusals() == 0);
         if is_well && is_served && result.is_ok() && !self.broken.contains(&index) {
             return Ok(());
@@ -165,15 +202,15 @@ impl Network {
     /// # Errors
     ///
     /// What the system says.
-    fn look(&mut self, is_relinked: bool) -> io::Result<()> {
+    fn look(&mut self) -> io::Result<()> {
         let Some(shared) = &mut self.shared else { return Ok(()) };
-        let was_owed = shared.is_owed;
-        match shared.look(is_relinked) {
+        let was_known = shared.vlans.are_known();
+        match shared.look() {
             Ok(true) => self.arrange(),
             Ok(false) => {}
             Err(error) => {
                 shared.vlans.forget();
-                if !was_owed {
+                if was_known {
                     log::warn!("the addresses and VLANs of this host are not known: {error}");
                 }
                 self.serve();
@@ -198,6 +235,20 @@ impl Network {
         let attached: Vec<u32> = devices.iter().map(|device| device.link.index).collect();
         for device in devices {
             let index = device.link.index;
+            if broken.contains(&index) {
+                continue;
+            }
+            if device.is_unsure() {
+                match device.keep() {
+                    Ok(true) => {}
+                    Ok(false) => shared.refuse(),
+                    Err(error) => {
+                        log::warn!("the tags of VLANs of {} are hidden: {error}", device.link.name);
+                        broken.push(index);
+                        continue;
+                    }
+                }
+            }
             if let Err(error) = refuse_hidden(&device.link, &shared.known) {
                 log::warn!("{error}");
                 broken.push(index);
@@ -206,7 +257,7 @@ impl Network {
             device.set_in_vlan(shared.vlans.has_device(index));
             if let Err(error) = device.serve(shared.vlans.on(index), &attached) {
                 log::warn!("the VLANs of {} cannot be served: {error}", device.link.name);
-                shared.is_owed = true;
+                shared.refuse();
                 if device.refusals() >= MAX_REFUSALS {
                     broken.push(index);
                 }
@@ -244,10 +295,13 @@ impl Network {
         self.devices.get(at).map(Device::describe)
     }
 
-    /// The number of a device of that name.
-    pub(crate) fn find(&self, name: &str) -> Option<u32> {
-        let found = self.devices.iter().find(|device| device.link.name == name)?;
-        Some(found.link.index)
+    /// The number of a device of that name, or that has it beside its own (`altname` of ip-link(8)).
+    pub(crate) fn find(&mut self, name: &str) -> Option<u32> {
+        if let Some(found) = self.devices.iter().find(|device| device.link.name == name) {
+            return Some(found.link.index);
+        }
+        let index = self.shared.as_mut()?.ways.tables().link(name).ok()?.index;
+        self.devices.iter().any(|device| device.link.index == index).then_some(index)
     }
 
     /// Whether the device is attached that has this name, or has it beside its own (`altname` of ip-link(8)).
@@ -308,14 +362,14 @@ impl Network {
         let is_moved = is_relinked || changes.contains(&Change::Addresses);
         for device in &mut self.devices {
             let index = device.link.index;
-            let (queueing, gone) = (Change::Queueing(index), Change::Gone(index));
-            let is_gone = is_all || changes.contains(&gone);
+            let before = changes.len();
+            let is_gone = is_all || changes.contains(&Change::Gone(index));
+            changes.retain(|change| change.device() != Some(index));
             // One that has gone may have been another one, which had its number before.
             if is_gone && device.has_gone() {
-                changes.retain(|change| !matches!(change, Change::Is(link) if link.index == index));
-                changes.push(gone);
-            } else if is_gone || changes.contains(&queueing) {
-                changes.retain(|change| *change != gone);
+                changes.push(Change::Gone(index));
+            } else if is_gone || changes.len() != before {
+                // As it is now: a name of before may be another one's.
                 changes.extend(look(shared.ways.tables(), index));
             }
         }
@@ -323,11 +377,7 @@ impl Network {
             shared.ways.forget();
         }
         for change in changes {
-            let index = match &change {
-                Change::Is(link) => link.index,
-                Change::Gone(index) => *index,
-                Change::Queueing(_) | Change::Addresses | Change::Unknown => continue,
-            };
+            let Some(index) = change.device() else { continue };
             let here = self.devices.iter_mut().find(|device| device.link.index == index);
             let Some(device) = here else { continue };
             let is_well = match change {
@@ -338,10 +388,14 @@ impl Network {
                 self.broken.push(index);
             }
         }
-        if is_moved {
-            // What cannot be known now is looked at later.
-            let _ = self.look(is_relinked);
+        if self.devices.iter().any(Device::is_unsure) {
+            shared.refuse();
         }
+        if is_moved {
+            shared.is_owed = true;
+            shared.is_relinked |= is_relinked;
+        }
+        self.catch_up();
     }
 
     /// Devices to be removed.
@@ -476,6 +530,9 @@ impl Network {
             if self.now.duration_since(self.looked) > QUEUES_TIME {
                 self.look_at_queues();
             }
+            if self.shared.as_ref().is_some_and(|shared| shared.is_owed) {
+                self.catch_up();
+            }
         }
     }
 
@@ -486,9 +543,20 @@ impl Network {
                 self.broken.push(device.link.index);
             }
         }
-        if self.shared.as_ref().is_some_and(|shared| shared.is_owed) {
-            let _ = self.look(true);
+    }
+
+    /// Asks the system again, if that is owed and time.
+    fn catch_up(&mut self) {
+        if self.shared.as_ref().and_then(Shared::patience).is_some_and(|left| left.is_zero()) {
+            // What cannot be known now is looked at later.
+            let _ = self.look();
         }
+    }
+
+    /// How long who waits for other events may wait until the next turn, if not without end.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let shared = self.shared.as_ref().filter(|_| !self.devices.is_empty())?;
+        shared.patience()
     }
 
     /// The turn of another port.

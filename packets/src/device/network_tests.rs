@@ -31,6 +31,13 @@ impl Network {
         self.shared.as_mut().unwrap()
     }
 
+    /// Hears, and asks the system if that is owed: the time for it has come.
+    fn settle(&mut self) {
+        self.hear();
+        self.known().asked = Instant::now().checked_sub(2 * REFUSED).unwrap();
+        self.begin();
+    }
+
     fn has(&mut self, address: &str) -> bool {
         let address: std::net::IpAddr = address.parse().unwrap();
         self.known().addresses.own.iter().any(|(own, _)| *own == address)
@@ -56,8 +63,12 @@ fn devices_are_asked_for_when_one_has_changed_and_nothing_is_done_for_nothing() 
     let absent = absent(&mut network);
     network.known().known.push(absent.clone());
     ip(&format!("addr add {ADDRESS}/24 dev va"));
+    // Changes gather for a while.
+    network.known().asked = Instant::now() + REFUSED;
     network.hear();
-    assert!(network.has(ADDRESS));
+    assert!(network.patience() == Some(GATHERING) && !network.has(ADDRESS));
+    network.settle();
+    assert!(network.patience().is_none() && network.has(ADDRESS));
     assert!(network.known().known.contains(&absent), "devices were asked for");
     // It comes and goes between two looks.
     network.known().outside = Outside::default();
@@ -67,10 +78,10 @@ fn devices_are_asked_for_when_one_has_changed_and_nothing_is_done_for_nothing() 
     };
     ip("addr add 203.0.113.1/24 dev va");
     ip("addr del 203.0.113.1/24 dev va");
-    network.hear();
+    network.settle();
     assert!(is_outside(&mut network), "all is as it was");
     ip("link set vb down");
-    network.hear();
+    network.settle();
     assert!(!network.known().known.contains(&absent) && !is_outside(&mut network));
     assert_eq!(network.take_broken(), None);
 }
@@ -83,8 +94,14 @@ fn what_the_system_has_not_said_is_asked_for_again() {
     let (mut network, _wire) = network();
     *network.known().ways.tables() = Netlink::deaf();
     ip(&format!("addr add {ADDRESS}/24 dev va"));
-    network.hear();
-    assert!(network.known().is_owed && !network.has(ADDRESS));
+    network.settle();
+    assert!(network.known().is_refused && !network.has(ADDRESS));
+    let untagged = |network: &mut Network| {
+        let link = network.devices[0].link.clone();
+        let destination = super::super::outside::key("203.0.113.9".parse().unwrap());
+        network.known().vlans.untagged(&link).admit(destination)
+    };
+    assert!(untagged(&mut network).is_err(), "what is not known may be in a VLAN");
     // With a device that comes meanwhile, its user is told.
     let device = network.remove(network.devices[0].index()).unwrap();
     let index = device.index();
@@ -94,14 +111,15 @@ fn what_the_system_has_not_said_is_asked_for_again() {
     *network.known().ways.tables() = Netlink::open().unwrap();
     network.add(device).unwrap();
     assert!(!network.known().is_owed && network.has(ADDRESS));
+    assert!(untagged(&mut network).is_ok());
     // By the clock, too.
     *network.known().ways.tables() = Netlink::deaf();
     ip(&format!("addr del {ADDRESS}/24 dev va"));
-    network.hear();
+    network.settle();
     assert!(network.known().is_owed && network.has(ADDRESS));
+    assert!(network.patience().is_some_and(|time| time > GATHERING), "not at once");
     *network.known().ways.tables() = Netlink::open().unwrap();
-    network.looked = Instant::now().checked_sub(2 * QUEUES_TIME).unwrap();
-    network.begin();
+    network.settle();
     assert!(!network.known().is_owed && !network.has(ADDRESS));
     assert_eq!(network.take_broken(), None);
 }

@@ -54,6 +54,8 @@ pub(crate) struct Vlans {
     below: HashSet<u32>,
     /// There were more addresses of VLANs than are remembered.
     is_full: bool,
+    /// What there is now is not known.
+    is_unknown: bool,
     /// That there are more VLANs than are served has been said.
     has_warned: bool,
 }
@@ -81,6 +83,9 @@ impl Vlans {
         let now: HashSet<u128> = addresses.iter().map(|(_, address)| *address).collect();
         if closed.difference(&now).count() > MAX_CLOSED {
             closed.clear();
+            log::warn!(
+                "addresses of VLANs come and go: without a tag, only those of other devices are reached"
+            );
             self.is_full = true;
         }
         closed.extend(now.difference(open).filter(|address| !everywhere.contains(address)));
@@ -115,6 +120,12 @@ impl Vlans {
     pub(super) fn forget(&mut self) {
         self.members.clear();
         self.of_devices.clear();
+        self.is_unknown = true;
+    }
+
+    /// Whether it is known what there is.
+    pub(super) const fn are_known(&self) -> bool {
+        !self.is_unknown
     }
 
     /// Those that are served on a device.
@@ -140,7 +151,9 @@ impl Vlans {
         let way = match link {
             _ if link.is_loopback() => Way::Loopback,
             _ if link.is_of_vlan() || self.all.contains(&link.index) => Way::Vlan(link.index),
-            _ if self.is_full || self.below.contains(&link.index) => Way::BesideVlans,
+            _ if self.is_full || self.is_unknown || self.below.contains(&link.index) => {
+                Way::BesideVlans
+            }
             _ => Way::Untagged,
         };
         Arrival { vlans: self, way }
