@@ -107,24 +107,21 @@ impl Altered {
         self.has_gone = true;
     }
 
-    /// Switches the offload of VLAN tags off again if somebody has switched it on, as all that has a tag would come without. Returns
-    /// false if it is not known now whether it is on.
+    /// Switches the offload of VLAN tags off again if somebody has switched it on, as all that has a tag would come without. It may
+    /// be that this is not known now ([`Altered::is_unsure`]).
     ///
     /// # Errors
     ///
     /// When it stays on.
-    pub(super) fn keep(&mut self) -> io::Result<bool> {
-        let name = &self.note.name;
-        let now = match Offloads::of(name) {
+    pub(super) fn keep(&mut self) -> io::Result<()> {
+        let now = Offloads::of(&self.note.name);
+        self.is_unsure = now.is_err();
+        let now = match now {
             Ok(now) if now.vlan => now,
-            Ok(_) => {
-                self.is_unsure = false;
-                return Ok(true);
-            }
+            Ok(_) => return Ok(()),
             Err(error) => {
-                log::warn!("the offloads of {name} are not known: {error}");
-                self.is_unsure = true;
-                return Ok(false);
+                log::warn!("the offloads of {} are not known: {error}", self.note.name);
+                return Ok(());
             }
         };
         // So it is to be afterwards.
@@ -140,9 +137,7 @@ impl Altered {
         log::warn!(
             "the offload of VLAN tags of {name} is off again: it may be on once {name} is detached"
         );
-        self.is_unsure = false;
-        self.look()?;
-        Ok(true)
+        self.look()
     }
 
     /// It was not known at the last look whether the offload of VLAN tags is on.

@@ -339,7 +339,7 @@ impl Device {
     }
 
     /// As [`Altered::keep`].
-    pub(super) fn keep(&mut self) -> io::Result<bool> {
+    pub(super) fn keep(&mut self) -> io::Result<()> {
         self.altered.keep()
     }
 

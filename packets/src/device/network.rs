@@ -239,14 +239,13 @@ impl Network {
                 continue;
             }
             if device.is_unsure() {
-                match device.keep() {
-                    Ok(true) => {}
-                    Ok(false) => shared.refuse(),
-                    Err(error) => {
-                        log::warn!("the tags of VLANs of {} are hidden: {error}", device.link.name);
-                        broken.push(index);
-                        continue;
-                    }
+                if let Err(error) = device.keep() {
+                    log::warn!("the tags of VLANs of {} are hidden: {error}", device.link.name);
+                    broken.push(index);
+                    continue;
+                }
+                if device.is_unsure() {
+                    shared.refuse();
                 }
             }
             if let Err(error) = refuse_hidden(&device.link, &shared.known) {
@@ -530,9 +529,7 @@ impl Network {
             if self.now.duration_since(self.looked) > QUEUES_TIME {
                 self.look_at_queues();
             }
-            if self.shared.as_ref().is_some_and(|shared| shared.is_owed) {
-                self.catch_up();
-            }
+            self.catch_up();
         }
     }
 
@@ -546,6 +543,7 @@ impl Network {
     }
 
     /// Asks the system again, if that is owed and time.
+    #[inline]
     fn catch_up(&mut self) {
         if self.shared.as_ref().and_then(Shared::patience).is_some_and(|left| left.is_zero()) {
             // What cannot be known now is looked at later.
