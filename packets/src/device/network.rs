@@ -1,5 +1,7 @@
 //! All devices, for the forwarder.
 
+mod shared;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -7,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use quicket_bpf::{TupleKey, Tuples};
 use rustix::event::epoll::EventData;
+use shared::Shared;
 
 use super::attached::{Attached, Device, Hop};
 use super::checksum;
-use super::netlink::{Addresses, Change, Link, Links, Netlink, is_none};
+use super::netlink::{Change, Link, Links, Netlink, is_none};
 use super::outside::{Entrance, Outside, is_loopback};
 use super::vlans::{Arrival, Vlans, refuse_hidden};
 use super::ways::{Way, Ways};
@@ -27,11 +30,6 @@ pub const MAX_DEVICES: usize = 16;
 const LOOKS: u32 = 8;
 /// How often it is looked whether devices still send by as many queues: the system tells nobody when that changes.
 const QUEUES_TIME: Duration = Duration::from_secs(1);
-/// How long changes of this host's devices and addresses gather until it is asked what there is: each time takes the longer the more
-/// there are.
-const GATHERING: Duration = Duration::from_millis(20);
-/// The same if the system has not answered, or the kernel has refused something.
-const REFUSED: Duration = Duration::from_secs(1);
 /// How often in a row the kernel may refuse to serve a device's VLANs, a second after one another, until that is detached.
 const MAX_REFUSALS: u32 = 3;
 
@@ -52,62 +50,6 @@ pub(crate) struct Network {
     is_active: bool,
     /// Devices that are gone, or whose rings cannot be: their numbers.
     broken: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    tuples: Arc<Tuples>,
-    ways: Ways,
-    links: Links,
-    outside: Outside,
-    vlans: Vlans,
-    /// What the system has said last of its devices and addresses.
-    known: Vec<Link>,
-    addresses: Addresses,
-    /// It has to be asked again for addresses, or the kernel has refused something.
-    is_owed: bool,
-    /// ... and for devices.
-    is_relinked: bool,
-    /// When it was asked last.
-    asked: Instant,
-    /// It did not answer then, or the kernel refused something.
-    is_refused: bool,
-}
-
-impl Shared {
-    /// Asks for this host's addresses, and for its devices where those have changed. Returns whether something is different.
-    ///
-    /// # Errors
-    ///
-    /// What the system says: then it is asked again later.
-    fn look(&mut self) -> io::Result<bool> {
-        self.asked = Instant::now();
-        let was_refused = std::mem::replace(&mut self.is_refused, true);
-        self.is_owed = true;
-        let is_relinked = std::mem::replace(&mut self.is_relinked, true) || was_refused;
-        let tables = self.ways.tables();
-        let addresses = tables.addresses()?;
-        let links = if is_relinked { Some(tables.links()?) } else { None };
-        (self.is_owed, self.is_relinked, self.is_refused) = (false, false, false);
-        let is_same =
-            addresses == self.addresses && links.as_ref().is_none_or(|links| *links == self.known);
-        self.addresses = addresses;
-        if let Some(links) = links {
-            self.known = links;
-        }
-        Ok(was_refused || !is_same)
-    }
-
-    /// How long it is until it is asked again, if it has to be.
-    fn patience(&self) -> Option<Duration> {
-        let pause = if self.is_refused { REFUSED } else { GATHERING };
-        self.is_owed.then(|| pause.saturating_sub(self.asked.elapsed()))
-    }
-
-    /// The kernel has refused something: that is tried again.
-    const fn refuse(&mut self) {
-        (self.is_owed, self.is_refused) = (true, true);
-    }
 }
 
 impl Network {

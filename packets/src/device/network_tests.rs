@@ -4,6 +4,7 @@ use rustix::io::Errno;
 
 use super::super::netlink::{Netlink, Vlan};
 use super::super::record::Record;
+use super::shared::{GATHERING, REFUSED};
 use super::*;
 use crate::device::attached::Mode;
 use crate::device::permitted::is_permitted;
