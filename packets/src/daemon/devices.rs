@@ -278,6 +278,7 @@ fn failed(what: &str, error: &io::Error) -> Answer {
         io::ErrorKind::NotFound => Errno::NOENT,
         io::ErrorKind::AlreadyExists => Errno::EXIST,
         io::ErrorKind::Unsupported => Errno::OPNOTSUPP,
+        io::ErrorKind::Interrupted => Errno::INTR,
         _ => Errno::IO,
     });
     match what {

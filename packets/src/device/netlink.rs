@@ -3,6 +3,7 @@
 //! The kernel answers while the request is being sent, so that nothing here waits. There are libraries with all messages
 //! of rtnetlink; these are four, with a handful of attributes.
 
+mod dump;
 mod link;
 mod loopback;
 mod numbered;
@@ -42,13 +43,12 @@ const NEW_NEIGHBOUR: u16 = 28;
 const GET_NEIGHBOUR: u16 = 30;
 const NEW_QUEUEING: u16 = 36;
 const DELETE_QUEUEING: u16 = 37;
-/// Flags of a request: NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP.
+/// Flags of a request: NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE.
 const REQUEST: u16 = 1;
 const ACKNOWLEDGE: u16 = 4;
 const CREATE: u16 = 0x400;
-const DUMP: u16 = 0x300;
-/// Messages that are read for all addresses of this host, or all of its devices.
-const MAX_DUMP_MESSAGES: usize = 4096;
+/// A flag of an answer, NLM_F_DUMP_INTR: something has changed while the kernel listed it.
+const INTERRUPTED: u16 = 0x10;
 
 /// The groups that hear of devices, of the queues before them, and of addresses (RTMGRP_LINK, RTMGRP_TC, RTMGRP_IPV4_IFADDR,
 /// RTMGRP_IPV6_IFADDR).
@@ -58,7 +58,6 @@ const LINKS: u32 = 1 | 8 | 0x10 | 0x100;
 const LINK_NAME: u16 = 3;
 #[cfg(any(test, feature = "rates"))]
 const LINK_STATS: u16 = 23;
-const LINK_MASK: u16 = 29;
 const ADDRESS: u16 = 1;
 const ADDRESS_LOCAL: u16 = 2;
 const ADDRESS_BROADCAST: u16 = 4;
@@ -73,8 +72,6 @@ const METRIC_MTU: u16 = 2;
 const NEIGHBOUR_TO: u16 = 1;
 const NEIGHBOUR_ADDRESS: u16 = 2;
 
-/// RTEXT_FILTER_SKIP_STATS: devices without their counters.
-const SKIP_STATS: u32 = 1 << 3;
 /// RTM_F_FIB_MATCH: the route of a table that leads there, or none; not the guess that the destination is a neighbour,
 /// which IPv4 makes where a device is named and no route is found.
 const FIB_MATCH: u32 = 0x2000;
@@ -224,45 +221,6 @@ impl Netlink {
         self.ask(request, ACKNOWLEDGE | CREATE, |_, _| Some(()))
     }
 
-    /// The addresses of this host, and the broadcasts of its networks.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
-    pub(super) fn addresses(&mut self) -> io::Result<Addresses> {
-        let mut all = Addresses::default();
-        let request = Request::new(GET_ADDRESS, &[0; 8]);
-        self.ask_for(request, DUMP, MAX_DUMP_MESSAGES, |kind, body| match kind {
-            NEW_ADDRESS => {
-                own_addresses(body, &mut all);
-                None
-            }
-            DONE => Some(()),
-            _ => None,
-        })?;
-        Ok(all)
-    }
-
-    /// All devices.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
-    pub(super) fn links(&mut self) -> io::Result<Vec<Link>> {
-        let mut all = Vec::new();
-        let mut request = Request::new(GET_LINK, &[0; 16]);
-        request.attribute(LINK_MASK, &SKIP_STATS.to_ne_bytes());
-        self.ask_for(request, DUMP, MAX_DUMP_MESSAGES, |kind, body| match kind {
-            NEW_LINK => {
-                all.extend(link(body));
-                None
-            }
-            DONE => Some(()),
-            _ => None,
-        })?;
-        Ok(all)
-    }
-
     /// Sends a request, and reads messages until `read` makes something of one. An acknowledgment is one, too: its body
     /// is empty.
     fn ask<T>(
@@ -275,6 +233,10 @@ impl Netlink {
     }
 
     /// The same, with how often it reads.
+    ///
+    /// # Errors
+    ///
+    /// `Interrupted` when something has changed while the kernel listed it.
     fn ask_for<T>(
         &mut self,
         request: Request,
@@ -285,13 +247,16 @@ impl Netlink {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = request.finish(REQUEST | flags, self.sequence);
         rustix::net::send(&self.socket, &bytes, SendFlags::DONTWAIT)?;
+        let mut is_interrupted = false;
         for _ in 0..most {
             let (len, _) = rustix::net::recv(&self.socket, &mut *self.answer, RecvFlags::DONTWAIT)?;
-            for (kind, sequence, body) in messages(self.answer.get(..len).unwrap_or_default()) {
+            for message in messages(self.answer.get(..len).unwrap_or_default()) {
+                let Message { kind, flags, sequence, body } = message;
                 // What is left of a request before.
                 if sequence != self.sequence {
                     continue;
                 }
+                is_interrupted |= flags & INTERRUPTED != 0;
                 // At the end of a list, too, if that is not whole.
                 if kind == ERROR || kind == DONE && is_negative(body) {
                     let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
@@ -301,7 +266,8 @@ impl Netlink {
                     return read(kind, &[]).ok_or_else(|| io::ErrorKind::InvalidData.into());
                 }
                 if let Some(found) = read(kind, body) {
-                    return Ok(found);
+                    // Not before: the kernel makes no other list for this socket until all of this one has been read.
+                    return if is_interrupted { Err(Errno::INTR.into()) } else { Ok(found) };
                 }
             }
         }
@@ -354,17 +320,7 @@ impl Links {
         for _ in 0..MAX_MESSAGES {
             match rustix::net::recv(&self.socket, &mut *self.answer, RecvFlags::DONTWAIT) {
                 Ok((len, _)) => {
-                    let all = messages(self.answer.get(..len).unwrap_or_default());
-                    changes.extend(all.filter_map(|(kind, _, body)| match kind {
-                        NEW_LINK => link(body).map(Change::Is),
-                        DELETE_LINK => link(body).map(|link| Change::Gone(link.index)),
-                        NEW_ADDRESS | DELETE_ADDRESS => Some(Change::Addresses),
-                        // `struct tcmsg`: a family, and the number of the device.
-                        NEW_QUEUEING | DELETE_QUEUEING => {
-                            body.get(4..).and_then(number).map(Change::Queueing)
-                        }
-                        _ => None,
-                    }));
+                    changes.extend(heard(self.answer.get(..len).unwrap_or_default()));
                 }
                 Err(Errno::NOBUFS) => changes.push(Change::Unknown),
                 Err(_) => break,
@@ -378,6 +334,18 @@ impl AsFd for Links {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// What has changed, by messages to groups.
+fn heard(bytes: &[u8]) -> impl Iterator<Item = Change> {
+    messages(bytes).filter_map(|Message { kind, body, .. }| match kind {
+        NEW_LINK => link(body).map(Change::Is),
+        DELETE_LINK => link(body).map(|link| Change::Gone(link.index)),
+        NEW_ADDRESS | DELETE_ADDRESS => Some(Change::Addresses),
+        // `struct tcmsg`: a family, and the number of the device.
+        NEW_QUEUEING | DELETE_QUEUEING => body.get(4..).and_then(number).map(Change::Queueing),
+        _ => None,
+    })
 }
 
 /// A socket that hears what these groups are told, in the network namespace of this thread.
@@ -400,6 +368,7 @@ fn family(address: IpAddr) -> u8 {
 }
 
 /// A request that is being written.
+#[derive(Clone)]
 struct Request(Vec<u8>);
 
 const HEADER: usize = 16;
@@ -457,15 +426,28 @@ fn neighbour_request(kind: u16, device: u32, address: IpAddr, flags: u8) -> Requ
     request
 }
 
-/// Messages: their types, sequence numbers, and what follows their headers. Ends where something cannot be.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+/// A message: what is in its header, and what follows that.
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    body: &'a [u8],
+}
+
+/// All messages. Ends where something cannot be.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let header: &[u8; HEADER] = bytes.first_chunk()?;
-        let [l0, l1, l2, l3, k0, k1, _, _, s0, s1, s2, s3, ..] = *header;
+        let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, ..] = *header;
         let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
         let body = bytes.get(HEADER..len)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((u16::from_ne_bytes([k0, k1]), u32::from_ne_bytes([s0, s1, s2, s3]), body))
+        Some(Message {
+            kind: u16::from_ne_bytes([k0, k1]),
+            flags: u16::from_ne_bytes([f0, f1]),
+            sequence: u32::from_ne_bytes([s0, s1, s2, s3]),
+            body,
+        })
     })
 }
 

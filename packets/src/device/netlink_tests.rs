@@ -33,21 +33,40 @@ fn the_system_tells_of_its_devices_and_routes() {
     assert_eq!(tables.neighbour(link.index, absent).ok().flatten(), None);
 }
 
-/// A message about a device of a VLAN, with attributes of it beside those that each has, and within it.
-fn vlan_message(more: &[(u16, &[u8])], data: &[(u16, &[u8])]) -> Vec<u8> {
-    let nested = |all: &[(u16, &[u8])]| {
-        let mut request = Request(Vec::new());
-        all.iter().for_each(|(kind, value)| request.attribute(*kind, value));
-        request.0
-    };
+/// Attributes.
+fn nested(all: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut request = Request(Vec::new());
+    all.iter().for_each(|(kind, value)| request.attribute(*kind, value));
+    request.0
+}
+
+/// A message about a device that is up, with attributes.
+pub(super) fn link_message(index: u32, all: &[(u16, &[u8])]) -> Vec<u8> {
     let mut header = [0; 16];
-    header[4] = 9;
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
     // IFF_UP.
     header[8..12].copy_from_slice(&1_u32.to_ne_bytes());
+    [&header[..], &nested(all)].concat()
+}
+
+/// A message about a device of a VLAN, with attributes of it beside those that each has, and within it.
+fn vlan_message(more: &[(u16, &[u8])], data: &[(u16, &[u8])]) -> Vec<u8> {
     let info = nested(&[(1, b"vlan\0"), (2, &nested(data))]);
-    let below = 7_u32.to_ne_bytes();
-    let all = [&[(5, &below[..]), (18, &info)], more].concat();
-    [&header[..], &nested(&all)].concat()
+    let (mtu, below) = (1500_u32.to_ne_bytes(), 7_u32.to_ne_bytes());
+    let all = [&[(4, &mtu[..]), (5, &below), (18, &info)], more].concat();
+    link_message(9, &all)
+}
+
+/// Wireless extensions tell of scans and the like by messages that begin as those about a device do (IFLA_IFNAME, IFLA_WIRELESS).
+#[test]
+fn what_wireless_extensions_say_is_no_change_of_a_device() {
+    let event = link_message(9, &[(3, b"wlan0\0"), (11, &[8, 0, 0x19, 0x8b, 0, 0, 0, 0])]);
+    assert_eq!(link(&event), None);
+    let mtu = 1500_u32.to_ne_bytes();
+    let whole = link_message(9, &[(3, b"wlan0\0"), (4, &mtu)]);
+    let of = |body: &[u8]| Request::new(NEW_LINK, body).finish(0, 0);
+    let changes: Vec<_> = heard(&[of(&event), of(&whole), of(&event)].concat()).collect();
+    assert_eq!(changes, [Change::Is(link(&whole).unwrap())]);
 }
 
 #[test]
@@ -95,7 +114,9 @@ fn attributes_are_read_and_whatever_is_cut_off_ends_them() {
     metrics.attribute(METRIC_MTU, &1400_u32.to_ne_bytes());
     request.attribute(ROUTE_METRICS, &metrics.0);
     let bytes = request.finish(0, 5);
-    let [(kind, sequence, body)] = messages(&bytes).collect::<Vec<_>>()[..] else { panic!() };
+    let [Message { kind, sequence, body, .. }] = messages(&bytes).collect::<Vec<_>>()[..] else {
+        panic!()
+    };
     assert_eq!((kind, sequence), (NEW_ROUTE, 5));
     let next = "192.0.2.1".parse().unwrap();
     assert_eq!(route(body, to), Some(Route { device: 7, next, mtu: Some(1400) }));

@@ -91,7 +91,7 @@ impl Link {
     }
 }
 
-/// Reads a message.
+/// Reads a message. None if it does not say what a device is like.
 pub(super) fn link(body: &[u8]) -> Option<Link> {
     let (header, rest) = body.split_first_chunk::<16>()?;
     // Of a bridge, there are messages about its ports that look alike.
@@ -114,12 +114,12 @@ pub(super) fn link(body: &[u8]) -> Option<Link> {
         gso_size: 65_536,
         gso_segments: 65_535,
     };
-    let (mut tag, mut is_elsewhere) = (None, false);
+    let (mut tag, mut is_elsewhere, mut is_whole) = (None, false, false);
     for (kind, value) in attributes(rest) {
         match kind {
             LINK_NAME => link.name = text(value),
             LINK_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
-            LINK_MTU => link.mtu = number(value)?,
+            LINK_MTU => (link.mtu, is_whole) = (number(value)?, true),
             LINK_BELOW => link.below = number(value).filter(|below| *below != 0),
             LINK_MASTER => link.master = number(value).filter(|master| *master != 0),
             // The number of the device below is one of another network namespace.
@@ -134,6 +134,11 @@ pub(super) fn link(body: &[u8]) -> Option<Link> {
             }
             _ => {}
         }
+    }
+    // That has each message about a device (`rtnl_fill_ifinfo` of net/core/rtnetlink.c), but those by which wireless extensions tell of something
+    // else, with its name and nothing of what it is (`wireless_send_event` of net/wireless/wext-core.c).
+    if !is_whole {
+        return None;
     }
     if is_elsewhere || link.virtual_kind.as_deref() == Some(PAIR_KIND) {
         link.below = None;
