@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::fs::Permissions;
 use std::io::{ErrorKind, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -476,4 +478,37 @@ fn an_address_that_two_users_have_is_no_tuple() {
             }
         }
     }
+}
+
+/// A switch of a user was killed, and another user may write in that folder.
+#[test]
+fn what_another_user_has_to_set_back_is_not_removed_with_his_lock() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "this test needs root");
+        println!("LEFT OUT: being several users needs root");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("quicket-left-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+    let (path, lock) = (folder.join("packets"), folder.join("packets.lock"));
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let notes = format!("quicket-packets-altered 1 {} 7\n7 eth0 vlan - - -\nend\n", boot.trim());
+    as_user(VICTIM, || {
+        std::fs::write(&lock, &notes).unwrap();
+        std::fs::set_permissions(&lock, Permissions::from_mode(0o600)).unwrap();
+    });
+    let error = as_user(HOST, || Daemon::bind(&path, false).err().unwrap());
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert!(error.to_string().contains(&format!("as user {VICTIM}")), "{error}");
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), notes);
+    // Where there is nothing in it, he may.
+    std::fs::write(&lock, "").unwrap();
+    as_user(HOST, || {
+        let daemon = Daemon::bind(&path, false).unwrap();
+        assert_eq!(std::fs::metadata(&lock).unwrap().uid(), HOST);
+        drop(daemon);
+    });
+    assert!(!lock.exists());
+    std::fs::remove_dir_all(folder).unwrap();
 }

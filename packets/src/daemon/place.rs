@@ -48,12 +48,14 @@ impl Place {
                     return Err(Errno::ADDRINUSE.into());
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                // The switch of another user has died here. Who may write in the directory may begin another one.
+                // The switch of another user has died here. Who may write in the directory may begin another one, unless what it has
+                // altered would be forgotten.
                 Err(error)
                     if error.kind() == io::ErrorKind::PermissionDenied
                         && !is_late
                         && !has_listener(&address)? =>
                 {
+                    may_go(&lock_path)?;
                     rustix::fs::unlink(&lock_path).map_err(|_| error)?;
                 }
                 Err(error) => return Err(error),
@@ -144,6 +146,34 @@ fn is_there(path: &Path, file: &File) -> io::Result<bool> {
     Ok(inode(path).is_ok_and(|inode| inode == (metadata.dev(), metadata.ino())))
 }
 
+/// Whether a file that may not be opened to be locked can be removed.
+///
+/// # Errors
+///
+/// `PermissionDenied` when there is something in it: most likely notes of what has to be set back.
+fn may_go(path: &Path) -> io::Result<()> {
+    let metadata = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        result => result?,
+    };
+    if metadata.len() == 0 {
+        return Ok(());
+    }
+    // Root may read it in a folder where it may not open it for writing (fs.protected_regular of proc_sys_fs(5)).
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    if file.is_ok_and(|file| Record::is_over(&File::from(file))) {
+        return Ok(());
+    }
+    let (path, user) = (path.display(), metadata.uid());
+    let why = format!(
+        "{path} is user {user}'s and not empty: a switch that was killed has left there what it has altered of network devices. \
+         Start one here as user {user}, which sets that back; or set it back by hand (ethtool -K DEVICE rx-vlan-offload on; \
+         docs/packets.md), and remove the file"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
 /// Whether there is nothing in a file that is locked for whoever has the path next.
 fn is_empty(lock: &File) -> bool {
     lock.metadata().is_ok_and(|metadata| metadata.len() == 0)
@@ -224,6 +254,27 @@ mod tests {
         place.record(7).unwrap();
         drop((place, listener));
         assert!(!path.exists() && !lock_path.exists());
+    }
+
+    /// ... and nobody removes what may have to be set back.
+    #[test]
+    fn a_lock_that_may_not_be_opened_goes_if_nothing_is_to_be_set_back() {
+        let path = path("anothers");
+        may_go(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        may_go(&path).unwrap();
+        std::fs::write(&path, "quicket-packets-altered 1 another-boot 7\n1 lo - 65535 0 0\nend\n")
+            .unwrap();
+        may_go(&path).unwrap();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let own = format!("quicket-packets-altered 1 {} 7\n7 eth0 vlan - - -\nend\n", boot.trim());
+        for text in [&*own, "something else\n"] {
+            std::fs::write(&path, text).unwrap();
+            let error = may_go(&path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -94,6 +94,13 @@ impl Record {
         self.notes().file.is_none()
     }
 
+    /// Whether nothing stands in a file that would have to be set back, in whatever network namespace.
+    pub(crate) fn is_over(file: &File) -> bool {
+        // No namespace has this number.
+        let left = head(0).and_then(|head| read(file, &head));
+        matches!(left, Ok(Left::Notes(all)) if all.is_empty())
+    }
+
     /// Sets back what a switch has left that was killed. What cannot be now stays noted.
     pub(crate) fn undo(&self) {
         let left = |noted: &Noted| noted.is_left.then(|| (noted.serial, noted.note.clone()));
@@ -220,8 +227,15 @@ fn check(file: &File) -> io::Result<()> {
         && found.uid() == rustix::process::geteuid().as_raw()
         && found.nlink() == 1
         && found.mode() & 0o022 == 0;
-    let why =
-        "the file beside the path with .lock behind its name is not this user's alone: remove it";
+    let why = match found.len() {
+        0 => {
+            "the file beside the path with .lock behind its name is not this user's alone: remove it"
+        }
+        _ => {
+            "the file beside the path with .lock behind its name is not this user's alone, and says what another switch has altered: \
+             set that back, and remove the file"
+        }
+    };
     if is_own { Ok(()) } else { Err(io::Error::new(io::ErrorKind::PermissionDenied, why)) }
 }
 
