@@ -4,9 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use crate::ask::{ask, connect};
-use crate::device::{Attached, Mode};
+use crate::device::{Attached, Mode, ServedVlan};
 use crate::protocol::{Answer, Name, Request};
+
+/// The last number of a VLAN (IEEE 802.1Q).
+const MAX_NUMBER: u16 = 4094;
 
 /// A connection without a port. Only root and the user of the switch may attach and detach; what is attached
 /// stays so after the connection has ended.
@@ -40,7 +45,11 @@ impl Control {
     /// not of type Ethernet, or its MTU is beyond what AF_XDP takes. The message says what to do.
     pub fn attach(&mut self, device: &str, mode: Mode) -> io::Result<Attached> {
         match ask(self.0.as_fd(), Request::Attach { name: name(device)?, mode }, &[])? {
-            (Answer::Attached(attached), _) => Ok(*attached),
+            (Answer::Attached(mut attached), _) => {
+                // It is attached, whatever comes of this question.
+                attached.vlans = self.vlans(attached.index).unwrap_or_default();
+                Ok(*attached)
+            }
             (answer, _) => Err(answer.into_error()),
         }
     }
@@ -67,11 +76,43 @@ impl Control {
         loop {
             let request = Request::List { at: all.len() as u32 };
             match ask(self.0.as_fd(), request, &[])? {
-                (Answer::Attached(attached), _) => all.push(*attached),
+                (Answer::Attached(mut attached), _) => {
+                    attached.vlans = self.vlans(attached.index)?;
+                    all.push(*attached);
+                }
                 (answer, _) => match answer.into_error() {
                     error if error.kind() == io::ErrorKind::NotFound => return Ok(all),
                     error => return Err(error),
                 },
+            }
+        }
+    }
+
+    /// The VLANs that are served on the device of that number, piece by piece.
+    fn vlans(&mut self, device: u32) -> io::Result<Vec<ServedVlan>> {
+        let mut all = Vec::new();
+        let mut from = 0;
+        loop {
+            let some = match ask(self.0.as_fd(), Request::Vlans { device, from }, &[])? {
+                (Answer::Vlans(some), _) => some,
+                // The device has gone meanwhile, or the switch is an older one.
+                (Answer::Refused { code, .. }, _)
+                    if [Errno::NOENT, Errno::PROTO].map(Errno::raw_os_error).contains(&code) =>
+                {
+                    return Ok(all);
+                }
+                (answer, _) => return Err(answer.into_error()),
+            };
+            if some.is_empty() {
+                return Ok(all);
+            }
+            for vlan in some {
+                // What does not go on would never end.
+                if vlan.number < from || vlan.number > MAX_NUMBER {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                from = vlan.number + 1;
+                all.push(vlan);
             }
         }
     }

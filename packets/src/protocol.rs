@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use quicket_ring::{Layout, Way};
 
 use crate::counters::{Counters, REASONS};
-use crate::device::{Attached, Loopback, Mode, Offloads};
+use crate::device::{Attached, Loopback, Mode, Offloads, ServedVlan};
 use crate::tuple::Tuple;
 
 /// The version that both have to speak.
@@ -29,11 +29,13 @@ const RESERVE: u8 = 10;
 const CONFINE: u8 = 11;
 const RESERVED: u8 = 12;
 const CLAIM: u8 = 13;
+const VLANS: u8 = 14;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
 /// 2 had fewer flags: who knows only that refuses this one as no answer, and the other way round.
 const ATTACHED: u8 = 3;
+const SERVED: u8 = 4;
 
 const TUPLE_LEN: usize = 19;
 const COUNTERS: usize = 2 + REASONS.len();
@@ -59,6 +61,8 @@ pub(crate) enum Request {
     Detach { name: Name },
     /// The network device of that place in the list.
     List { at: u32 },
+    /// The VLANs that are served on the device of that number, from that number of a VLAN on.
+    Vlans { device: u32, from: u16 },
     /// The tuple of the socket that comes with it, for the port that this connection is to have.
     Reserve,
     /// To do no more from now on than what concerns its own port: somebody else is given this connection.
@@ -127,8 +131,10 @@ pub(crate) enum Answer {
     Registered(Tuple),
     /// The port's counters.
     Counted(Box<Counters>),
-    /// A network device.
+    /// A network device, without its VLANs.
     Attached(Box<Attached>),
+    /// VLANs of one, in the order of their numbers: as many as a message has room for. None are left if there is none.
+    Vlans(Vec<ServedVlan>),
     /// It is not done: the system's number of the error, and why.
     Refused { code: i32, why: String },
 }
@@ -147,6 +153,9 @@ impl Request {
             Self::Attach { name, mode } => [&[ATTACH, mode as u8][..], &name.0].concat(),
             Self::Detach { name } => [&[DETACH][..], &name.0].concat(),
             Self::List { at } => [&[LIST][..], &at.to_ne_bytes()].concat(),
+            Self::Vlans { device, from } => {
+                [&[VLANS][..], &device.to_ne_bytes(), &from.to_ne_bytes()].concat()
+            }
             Self::Reserve => vec![RESERVE],
             Self::Confine => vec![CONFINE],
             Self::Reserved { at } => [&[RESERVED][..], &at.to_ne_bytes()].concat(),
@@ -173,6 +182,11 @@ impl Request {
             }
             (&DETACH, name) => Some(Self::Detach { name: Name(name.try_into().ok()?) }),
             (&LIST, at) => Some(Self::List { at: u32::from_ne_bytes(at.try_into().ok()?) }),
+            (&VLANS, rest) => {
+                let (device, from) = rest.split_first_chunk()?;
+                let from = u16::from_ne_bytes(from.try_into().ok()?);
+                Some(Self::Vlans { device: u32::from_ne_bytes(*device), from })
+            }
             (&RESERVE, []) => Some(Self::Reserve),
             (&CONFINE, []) => Some(Self::Confine),
             (&RESERVED, at) => Some(Self::Reserved { at: u32::from_ne_bytes(at.try_into().ok()?) }),
@@ -197,6 +211,7 @@ impl Answer {
                 std::iter::once(DONE).chain(numbers).collect()
             }
             Self::Attached(attached) => encode_attached(attached),
+            Self::Vlans(vlans) => encode_vlans(vlans),
             Self::Refused { code, why } => {
                 // Cut off between two characters.
                 let mut most = (0..=why.len().min(MAX_MESSAGE - 5)).rev();
@@ -219,6 +234,7 @@ impl Answer {
             (&ATTACHED, rest) => {
                 decode_attached(rest).map(|attached| Self::Attached(attached.into()))
             }
+            (&SERVED, rest) => Some(Self::Vlans(decode_vlans(rest)?)),
             (&REFUSED, rest) => {
                 let (code, why) = rest.split_first_chunk()?;
                 let why = String::from_utf8_lossy(why).into_owned();
@@ -293,8 +309,36 @@ fn decode_attached(bytes: &[u8]) -> Option<Attached> {
         mtu,
         changed: Offloads { vlan, large_receive },
         loopback: Loopback { segments, accept_local, route_localnet },
+        vlans: Vec::new(),
         counters: Counters::from_numbers(numbers(counted)?.map(u64::from_ne_bytes)),
     })
+}
+
+/// Of each the number, and the length of its device's name and that. What there is no room for is asked for again.
+fn encode_vlans(vlans: &[ServedVlan]) -> Vec<u8> {
+    let mut bytes = vec![SERVED];
+    for ServedVlan { number, device } in vlans {
+        let Ok(len) = u8::try_from(device.len()) else { break };
+        if bytes.len() + 3 + device.len() > MAX_MESSAGE {
+            break;
+        }
+        bytes.extend(number.to_ne_bytes());
+        bytes.push(len);
+        bytes.extend(device.as_bytes());
+    }
+    bytes
+}
+
+fn decode_vlans(mut bytes: &[u8]) -> Option<Vec<ServedVlan>> {
+    let mut vlans = Vec::new();
+    while !bytes.is_empty() {
+        let ([n0, n1, len], rest) = bytes.split_first_chunk()?;
+        let (name, rest) = rest.split_at_checked(usize::from(*len))?;
+        let device = str::from_utf8(name).ok()?.to_owned();
+        vlans.push(ServedVlan { number: u16::from_ne_bytes([*n0, *n1]), device });
+        bytes = rest;
+    }
+    Some(vlans)
 }
 
 /// Numbers that fill all of the bytes.
@@ -322,7 +366,8 @@ mod tests {
         assert_eq!((Name([b'a'; 16]).as_str(), Name([0; 16]).as_str()), (None, None));
         let attach = Request::Attach { name, mode: Mode::Generic };
         let queue = Request::AddQueue(Sizes([5, 6, 7]));
-        let others = [attach, Request::Detach { name }, Request::List { at: 3 }, queue];
+        let vlans = Request::Vlans { device: 70_000, from: 300 };
+        let others = [attach, Request::Detach { name }, Request::List { at: 3 }, vlans, queue];
         let ports = [open, Request::Register, Request::Remove(tuple), Request::Count];
         let handed =
             [Request::Reserve, Request::Confine, Request::Reserved { at: 4 }, Request::Claim(v4)];
@@ -345,6 +390,7 @@ mod tests {
             mtu: 1500,
             changed: Offloads { vlan: true, large_receive: false },
             loopback: Loopback { segments: true, accept_local: false, route_localnet: true },
+            vlans: Vec::new(),
             counters,
         };
         let answers =
@@ -354,5 +400,26 @@ mod tests {
         }
         let long = Answer::refuse(rustix::io::Errno::BUSY, "ü".repeat(1000)).encode();
         assert!(long.len() <= MAX_MESSAGE && long.len() > MAX_MESSAGE - 4);
+    }
+
+    #[test]
+    fn vlans_are_heard_as_far_as_there_is_room_for_them() {
+        let vlan = |number, device: &str| ServedVlan { number, device: device.to_owned() };
+        // Names of the system have 15 octets at most, and three times as many where they are no UTF-8.
+        let all: Vec<_> =
+            (1..=256).map(|n| vlan(n, if n % 2 == 0 { "0123456789abcde" } else { "ü" })).collect();
+        let bytes = Answer::Vlans(all.clone()).encode();
+        assert!(bytes.len() <= MAX_MESSAGE && bytes.len() > MAX_MESSAGE - 18, "{}", bytes.len());
+        let Some(Answer::Vlans(some)) = Answer::decode(&bytes) else { panic!("no answer") };
+        assert!(some.len() > 28 && some == all[..some.len()]);
+        let longest = Answer::Vlans(vec![vlan(4094, &"\u{fffd}".repeat(15))]);
+        assert_eq!(Answer::decode(&longest.encode()), Some(longest));
+        let none = Answer::Vlans(Vec::new());
+        assert_eq!(Answer::decode(&none.encode()), Some(none));
+        // What is cut off within one is no answer.
+        let two = Answer::Vlans(vec![vlan(1, "a"), vlan(2, "bc")]).encode();
+        let whole = |len| Answer::decode(&two[..len]).is_some();
+        assert_eq!((0..=two.len()).filter(|len| whole(*len)).collect::<Vec<_>>(), [1, 5, 10]);
+        assert_eq!(Answer::decode(&[SERVED, 1, 0, 1, 0xff]), None, "no UTF-8");
     }
 }

@@ -176,6 +176,13 @@ def host(address):
     return f"{address}/{128 if ':' in address else 32}"
 
 
+def lists(machine, expected):
+    """Which VLANs the switch says to serve: their numbers, and the system's devices for them."""
+    def vlans():
+        return {vlan["vlan"]: vlan["device"] for vlan in machine.device()["vlans"]}
+    machine.until(f"{expected} are listed", lambda: vlans() == expected)
+
+
 def lead(machine, address, device):
     """From now on the other end sends what is for an address by that device, whoever is there."""
     mac = MAC if device == "vb.100" else machine.run("cat /sys/class/net/va/address").strip()
@@ -252,6 +259,7 @@ def comes_and_goes(machine):
     lead(machine, here, "vb.100")
     machine.run("/sbin/ip link set va.100 down")
     assert machine.is_left_alone(here, "vb.100"), "the VLAN is down"
+    lists(machine, {200: "va.200"})
     stays_closed(machine, here, "the VLAN is down")
     stays_closed(machine, "2001:db8:100::1", "the VLAN is down, and IPv6 has lost its address")
     machine.run("/sbin/ip link set va.100 up")
@@ -283,6 +291,7 @@ def comes_and_goes(machine):
     machine.there("/sbin/ip link set late up")
     machine.stack("10.4.0.1")
     assert machine.asks("10.4.0.1"), "a VLAN that came later"
+    lists(machine, {100: "again", 200: "va.200", 400: "late"})
     print("vlans: devices of VLANs go and come", flush=True)
 
 
@@ -319,6 +328,7 @@ def alone(machine):
     """The device of the VLAN itself is attached, and not the one below."""
     (here, _), (untagged, far) = NETWORKS["va.100"], NETWORKS["va"]
     machine.quicket("attach va.100 --mode generic")
+    lists(machine, {})
     assert machine.asks(here), "the device of a VLAN alone"
     lead(machine, untagged, "vb.100")
     dropped = machine.count()[1]
@@ -355,7 +365,10 @@ def main():
         # What is there before a device is attached, and what comes afterwards.
         machine.stack(NETWORKS["va"][0])
         machine.stack(NETWORKS["va.100"][0])
-        print(machine.quicket("attach va").strip(), flush=True)
+        said = machine.quicket("attach va").strip()
+        print(said, flush=True)
+        assert "VLANs: 100 (va.100), 200 (va.200)" in said, "they are shown"
+        lists(machine, {100: "va.100", 200: "va.200"})
         machine.stack(NETWORKS["va.200"][0])
         machine.stack("2001:db8:100::1")
         machine.stack(EVERYWHERE)

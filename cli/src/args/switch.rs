@@ -194,7 +194,7 @@ Examples:
     /// user or root (docs/packets.md).
     ///
     /// VLANs on the device are served, too: with eth0 attached, an address of eth0.100 is reached by frames with the tag 100, and by
-    /// no others. A device above others, such as a bridge, does not see tags: with VLANs on it, it is refused, and without,
+    /// no others. Those that are served are shown. A device above others, such as a bridge, does not see tags: with VLANs on it, it is refused, and without,
     /// frames with any tag count as such without (docs/packets.md, "VLANs").
     ///
     /// Programs of this host reach ports by lo, whichever device has the address: attach that for them. Its mode is generic, and
@@ -215,11 +215,12 @@ Examples:
   quicket switch detach eth0
   quicket switch detach eth0 --name /run/stacks/packets")]
     Detach(SwitchDetach),
-    /// Show the network devices of the switch for packets, and what became of their frames
+    /// Show the network devices of the switch for packets, their VLANs that are served, and what became of their frames
     #[command(after_help = "\
 Examples:
   quicket switch devices
-  quicket switch devices -j | jq '.devices[] | {device, mode, dropped}'")]
+  quicket switch devices -j | jq '.devices[] | {device, mode, dropped}'
+  quicket switch devices -j | jq '.devices[] | {device, vlans: [.vlans[].vlan]}'")]
     Devices(SwitchDevices),
     /// Make, rotate and show the secrets of a site
     #[command(subcommand)]

@@ -5,7 +5,7 @@ use std::io;
 
 use quicket_packets::REASONS;
 use quicket_packets::control::Control;
-use quicket_packets::device::{Attached, Loopback, Mode, Offloads};
+use quicket_packets::device::{Attached, Loopback, Mode, Offloads, ServedVlan};
 use quicket_switch::rendezvous;
 use serde_json::{Map, Value, json};
 
@@ -114,6 +114,8 @@ fn report(device: &Attached) -> Value {
         .map(|reason| (reason.name().to_owned(), counters.dropped(*reason).into()))
         .collect();
     let changed = [off(device), on(device)].concat();
+    let vlan = |vlan: &ServedVlan| json!({ "vlan": vlan.number, "device": vlan.device });
+    let vlans: Vec<Value> = device.vlans.iter().map(vlan).collect();
     json!({
         "device": device.name,
         "index": device.index,
@@ -122,6 +124,7 @@ fn report(device: &Attached) -> Value {
         "queues": device.queues,
         "mtu": device.mtu,
         "changed": changed,
+        "vlans": vlans,
         "sent": counters.sent,
         "received": counters.received,
         "dropped": dropped,
@@ -142,9 +145,14 @@ fn text(device: &Attached) -> String {
     if changed.is_empty() {
         changed.push("nothing is switched off".to_owned());
     }
-    let changed = changed.join("\n  ");
+    if !device.vlans.is_empty() {
+        let name = |vlan: &ServedVlan| format!("{} ({})", vlan.number, printable(&vlan.device));
+        let vlans: Vec<_> = device.vlans.iter().map(name).collect();
+        changed.push(format!("VLANs: {}", vlans.join(", ")));
+    }
+    let about = changed.join("\n  ");
     let mut out = format!(
-        "{}: {} mode ({where_}), frames {memory}, queues {}, MTU {}\n  {changed}\n  frames: {} in, {} out",
+        "{}: {} mode ({where_}), frames {memory}, queues {}, MTU {}\n  {about}\n  frames: {} in, {} out",
         printable(&device.name),
         mode(device),
         device.queues,
@@ -176,6 +184,7 @@ mod tests {
             mtu: 1500,
             changed: Offloads { vlan: true, large_receive: true },
             loopback: Loopback::default(),
+            vlans: Vec::new(),
             counters: Default::default(),
         };
         let shown = text(&device);
@@ -199,5 +208,15 @@ mod tests {
         assert!(shown.contains("off until it is detached: gso_max_segs\n"), "{shown}");
         assert!(shown.contains("on until it is detached: accept_local\n"), "{shown}");
         assert_eq!(report(&device)["changed"], json!(["gso_max_segs", "accept_local"]));
+        assert_eq!(report(&device)["vlans"], json!([]));
+        assert!(!text(&device).contains("VLANs"));
+        let vlan = |number, device: &str| ServedVlan { number, device: device.to_owned() };
+        device.vlans = vec![vlan(100, "eth0.100"), vlan(200, "\u{1b}[2J")];
+        let shown = text(&device);
+        assert!(shown.contains("\n  VLANs: 100 (eth0.100), 200 ("), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+        let told =
+            json!([{ "vlan": 100, "device": "eth0.100" }, { "vlan": 200, "device": "\u{1b}[2J" }]);
+        assert_eq!(report(&device)["vlans"], told);
     }
 }

@@ -154,16 +154,10 @@ impl Daemon {
                         Some(Request::Confine) => self.confine(at),
                         Some(Request::Reserved { at: n }) => self.tell_reserved(at, n),
                         Some(Request::Claim(tuple)) => self.claim(at, tuple),
-                        Some(Request::List { at: device }) => self.list_device(device),
-                        Some(Request::Attach { name, mode }) => match self.attach(at, name, mode) {
+                        request => match self.administer(at, request) {
                             Some(answer) => answer,
                             None => return,
                         },
-                        Some(Request::Detach { name }) => match self.detach(at, name) {
-                            Some(answer) => answer,
-                            None => return,
-                        },
-                        _ => Answer::refuse(Errno::PROTO, "this is no request"),
                     }
                 }
             };

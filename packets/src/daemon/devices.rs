@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::{DEVICE, Daemon, ERRORS, LINKS, token};
 use crate::device::{Device, MAX_DEVICES, Mode, Record};
-use crate::protocol::{Answer, Name};
+use crate::protocol::{Answer, Name, Request};
 
 /// Who asked: the place of a connection, and its serial number.
 type Asker = (usize, u64);
@@ -114,8 +114,19 @@ fn run(work: Receiver<Job>, record: &Arc<Record>, done: &Sender<Work>, bell: &Be
 }
 
 impl Daemon {
+    /// Does what is about devices. None if that is on its way.
+    pub(super) fn administer(&mut self, at: usize, request: Option<Request>) -> Option<Answer> {
+        match request {
+            Some(Request::List { at: place }) => Some(self.list_device(place)),
+            Some(Request::Vlans { device, from }) => Some(self.list_vlans(device, from)),
+            Some(Request::Attach { name, mode }) => self.attach(at, name, mode),
+            Some(Request::Detach { name }) => self.detach(at, name),
+            _ => Some(Answer::refuse(Errno::PROTO, "this is no request")),
+        }
+    }
+
     /// Has a device attached. None if that is on its way.
-    pub(super) fn attach(&mut self, at: usize, name: Name, mode: Mode) -> Option<Answer> {
+    fn attach(&mut self, at: usize, name: Name, mode: Mode) -> Option<Answer> {
         let name = match self.may_work(at, name) {
             Ok(name) => name,
             Err(answer) => return Some(answer),
@@ -153,7 +164,7 @@ impl Daemon {
     }
 
     /// Has a device detached. None if that is on its way.
-    pub(super) fn detach(&mut self, at: usize, name: Name) -> Option<Answer> {
+    fn detach(&mut self, at: usize, name: Name) -> Option<Answer> {
         let name = match self.may_work(at, name) {
             Ok(name) => name,
             Err(answer) => return Some(answer),
@@ -244,10 +255,17 @@ impl Daemon {
     }
 
     /// The device of a place in the list.
-    pub(super) fn list_device(&mut self, at: u32) -> Answer {
+    fn list_device(&mut self, at: u32) -> Answer {
         match self.forwarder.network().nth(at as usize) {
             Some(attached) => Answer::Attached(attached.into()),
             None => Answer::refuse(Errno::NOENT, "there are no more devices"),
+        }
+    }
+
+    fn list_vlans(&mut self, device: u32, from: u16) -> Answer {
+        match self.forwarder.network().vlans(device, from) {
+            Some(vlans) => Answer::Vlans(vlans),
+            None => Answer::refuse(Errno::NOENT, "no device of that number is attached"),
         }
     }
 

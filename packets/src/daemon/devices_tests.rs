@@ -3,14 +3,17 @@
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quicket_bpf::TupleProgram;
+use rustix::event::Timespec;
 
+use super::super::{EVENTS, Pace};
 use super::*;
-use crate::device::Loopback;
+use crate::control::Control;
 use crate::device::permitted::is_permitted;
 use crate::device::rates::Wire;
+use crate::device::{Attached, Loopback, MAX_VLANS};
 
 /// What a test waits for at most.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,6 +53,20 @@ impl Rig {
 
     fn devices(&mut self) -> Vec<String> {
         self.daemon.forwarder.network().all().map(|device| device.name).collect()
+    }
+
+    /// What who asks for it hears of all devices.
+    fn list(&mut self) -> Vec<Attached> {
+        let path = self.path.clone();
+        let asking = thread::spawn(move || Control::connect(&path).unwrap().devices().unwrap());
+        let (mut events, mut pace) = (Vec::with_capacity(EVENTS), Pace::new());
+        let begun = Instant::now();
+        let time = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        while !asking.is_finished() {
+            self.daemon.turn(&mut events, &mut pace, Some(&time)).unwrap();
+            assert!(begun.elapsed() < PATIENCE, "no answer");
+        }
+        asking.join().unwrap()
     }
 
     /// What is given to the thread comes here from now on.
@@ -121,6 +138,29 @@ fn a_device_that_broke_is_as_it_was_before_it_is_attached_again() {
     let path = rig.path.clone();
     drop(rig);
     assert!(!accepts_local() && !path.exists());
+}
+
+/// There are more than a message has room for, and more than are served.
+#[test]
+fn a_device_is_listed_with_all_vlans_that_are_served() {
+    if !is_permitted() {
+        return;
+    }
+    let mut rig = Rig::new("vlans");
+    // Addresses of IPv6 come when they will. There may be none.
+    let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+    rig.take_in("lo");
+    assert_eq!(rig.list()[0].vlans, []);
+    rig.daemon.let_go(1);
+    rig.take_in("va");
+    rig.daemon.forwarder.network().pretend(300);
+    let all = rig.list();
+    let [va] = &all[..] else { panic!("{all:?}") };
+    let heard: Vec<_> = va.vlans.iter().map(|vlan| (vlan.number, &*vlan.device)).collect();
+    let names: Vec<_> = (1..=300).map(|number| (number, format!("va.{number}"))).collect();
+    // Those whose devices came first, in the order of their numbers.
+    let served: Vec<_> = names.iter().map(|(number, name)| (*number, &**name)).collect();
+    assert_eq!(heard, served[300 - MAX_VLANS..]);
 }
 
 /// Numbers of devices are given again where somebody asks for it, and messages about them may come late.

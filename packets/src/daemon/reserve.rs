@@ -75,7 +75,8 @@ impl Daemon {
                 Request::Watch(_)
                 | Request::Attach { .. }
                 | Request::Detach { .. }
-                | Request::List { .. } => true,
+                | Request::List { .. }
+                | Request::Vlans { .. } => true,
                 Request::Open { .. }
                 | Request::AddQueue(_)
                 | Request::Register

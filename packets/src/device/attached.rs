@@ -21,7 +21,7 @@ use super::offloads::{self, Offloads};
 use super::queue::Queue;
 use super::record::Record;
 use super::trains::{self, Leaving, Trains};
-use super::vlans::{Member, refuse_hidden};
+use super::vlans::{Member, ServedVlan, refuse_hidden};
 use super::xsk::MAX_FRAME;
 use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
@@ -66,6 +66,8 @@ pub struct Attached {
     pub changed: Offloads,
     /// What attaching has set on `lo`, and detaching sets back.
     pub loopback: Loopback,
+    /// The VLANs on it that are served, in the order of their numbers.
+    pub vlans: Vec<ServedVlan>,
     /// What became of frames: `sent` are those of ports that left by the device, `received` those that came by
     /// it and were delivered. Of dropped ones, [`Reason::Full`] counts those that were to leave; what was for
     /// a port without room is counted there. With [`Reason::Length`] are those for ports that were longer than frames of the switch,
@@ -213,6 +215,8 @@ impl Device {
             mtu: self.link.mtu,
             changed: self.altered.offloads(),
             loopback: self.altered.loopback(),
+            // Known to all devices together ([`Network::vlans`]).
+            vlans: Vec::new(),
             counters: self.counters(),
         }
     }

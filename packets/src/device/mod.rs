@@ -34,7 +34,7 @@ pub use changes::Changes;
 pub use network::MAX_DEVICES;
 pub use offloads::Offloads;
 pub use routes::{Labels, Routes};
-pub use vlans::MAX_VLANS;
+pub use vlans::{MAX_VLANS, ServedVlan};
 pub use ways::MAX_WAYS;
 
 pub(crate) use attached::Device;

@@ -15,7 +15,7 @@ use super::attached::{Attached, Device, Hop};
 use super::checksum;
 use super::netlink::{Change, Link, Links, Netlink, is_none};
 use super::outside::{Entrance, Outside, is_loopback};
-use super::vlans::{Arrival, Vlans, refuse_hidden};
+use super::vlans::{Arrival, ServedVlan, Vlans, refuse_hidden};
 use super::ways::{Way, Ways};
 use crate::batch::{Batch, Rule};
 use crate::counters::{Counters, Reason};
@@ -234,6 +234,12 @@ impl Network {
     /// The device of a place in the list.
     pub(crate) fn nth(&self, at: usize) -> Option<Attached> {
         self.devices.get(at).map(Device::describe)
+    }
+
+    /// The VLANs that are served on a device, from that number on, in their order; none without such a device.
+    pub(crate) fn vlans(&self, index: u32, from: u16) -> Option<Vec<ServedVlan>> {
+        let is_here = self.devices.iter().any(|device| device.link.index == index);
+        self.shared.as_ref().filter(|_| is_here).map(|shared| shared.served(index, from))
     }
 
     /// The number of a device of that name, or that has it beside its own (`altname` of ip-link(8)).

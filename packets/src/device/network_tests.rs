@@ -45,6 +45,22 @@ impl Network {
     }
 }
 
+impl Network {
+    /// VLANs of the first device that the system has not: the higher the number of one, the earlier came its device.
+    pub(crate) fn pretend(&mut self, vlans: u16) {
+        let below = self.devices[0].index();
+        for number in 1..=vlans {
+            let mut link = absent(self);
+            (link.index, link.name) = (100_000 - u32::from(number), format!("va.{number}"));
+            (link.virtual_kind, link.below) = (Some("vlan".to_owned()), Some(below));
+            link.vlan = Some(Vlan { below, number });
+            self.known().known.push(link);
+        }
+        self.arrange();
+        assert_eq!(self.take_broken(), None);
+    }
+}
+
 fn ip(words: &str) {
     assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
 }

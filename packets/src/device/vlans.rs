@@ -23,6 +23,15 @@ const MAX_CLOSED: usize = 4096;
 /// Devices above one another that are followed (MAX_NEST_DEV of linux/netdevice.h is 8).
 const MAX_ABOVE: usize = 16;
 
+/// A VLAN that is served on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedVlan {
+    /// From 1 to 4094.
+    pub number: u16,
+    /// The name of the system's device for it.
+    pub device: String,
+}
+
 /// This host in a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {

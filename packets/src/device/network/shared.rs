@@ -8,7 +8,7 @@ use quicket_bpf::Tuples;
 
 use super::super::netlink::{Addresses, Link, Links};
 use super::super::outside::Outside;
-use super::super::vlans::Vlans;
+use super::super::vlans::{ServedVlan, Vlans};
 use super::super::ways::Ways;
 
 /// How long changes of this host's devices and addresses gather until it is asked what there is: each time takes the longer the more
@@ -59,6 +59,19 @@ impl Shared {
             self.known = links;
         }
         Ok(was_refused || !is_same)
+    }
+
+    /// The VLANs that are served on a device, from that number on, in their order.
+    pub(super) fn served(&self, device: u32, from: u16) -> Vec<ServedVlan> {
+        let served = self.known.iter().filter_map(|link| {
+            let vlan = link.vlan.filter(|vlan| vlan.below == device && vlan.number >= from)?;
+            self.vlans.of_device(link.index)?;
+            Some(ServedVlan { number: vlan.number, device: link.name.clone() })
+        });
+        let mut served: Vec<_> = served.collect();
+        served.sort_by_key(|vlan| vlan.number);
+        served.dedup_by_key(|vlan| vlan.number);
+        served
     }
 
     /// How long it is until it is asked again, if it has to be.
