@@ -245,7 +245,9 @@ pub(crate) struct SwitchOpen {
     /// CAP_NET_RAW. An address of IPv6 with a port is in brackets; port 0 is a free one. It may be given up to 256 times
     #[arg(long = "tuple", value_name = "TUPLE", required = true, value_parser = tuple)]
     pub(crate) tuples: Vec<WantedTuple>,
-    /// Have the port be this user's at a switch of all users, by his number: what the program takes there is charged to him. Takes root
+    /// Have the port be this user's at a switch of all users, by his number: what the program takes there is charged to him. Takes
+    /// root. Without it, all that the user of this command opens shares his account: a connection gets half of the queues and of the
+    /// memory that are left there, at most
     #[arg(long, value_name = "UID")]
     pub(crate) user: Option<u32>,
     #[command(flatten)]
