@@ -124,3 +124,66 @@ fn name(device: &str) -> io::Result<Name> {
         io::Error::new(io::ErrorKind::InvalidInput, why)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    use super::*;
+    use crate::counters::Counters;
+    use crate::device::{Loopback, Offloads};
+
+    /// What is made of these answers to the question for devices.
+    fn devices(answers: &[Answer]) -> io::Result<Vec<Attached>> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, switch) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        for answer in answers {
+            send(&switch, &answer.encode(), SendFlags::DONTWAIT).unwrap();
+        }
+        Control::from(ours).devices()
+    }
+
+    fn attached() -> Attached {
+        Attached {
+            name: "eth0".to_owned(),
+            index: 7,
+            is_native: true,
+            is_zero_copy: false,
+            queues: 1,
+            mtu: 1500,
+            changed: Offloads::default(),
+            loopback: Loopback::default(),
+            vlans: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    #[test]
+    fn a_switch_that_does_not_tell_of_vlans_lists_its_devices() {
+        let device = Answer::Attached(attached().into());
+        let end = || Answer::refuse(Errno::NOENT, "there are no more devices");
+        // An older one; and one whose device has gone meanwhile.
+        for code in [Errno::PROTO, Errno::NOENT] {
+            let answers = [device.clone(), Answer::refuse(code, "no"), end()];
+            assert_eq!(devices(&answers).unwrap(), [attached()]);
+        }
+        let answers = [device, Answer::refuse(Errno::PERM, "no"), end()];
+        assert_eq!(devices(&answers).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn vlans_that_never_end_are_no_answer() {
+        let vlan = |number| ServedVlan { number, device: "eth0.1".to_owned() };
+        let some = |numbers: &[u16]| Answer::Vlans(numbers.iter().copied().map(vlan).collect());
+        let device = || Answer::Attached(attached().into());
+        let end = || Answer::refuse(Errno::NOENT, "there are no more devices");
+        let answers = [device(), some(&[1, 2]), some(&[4094]), some(&[]), end()];
+        let listed = devices(&answers).unwrap();
+        assert_eq!(listed[0].vlans, [1, 2, 4094].map(vlan));
+        for (first, second) in [(&[5][..], &[5][..]), (&[5, 4], &[]), (&[5], &[4095])] {
+            let answers = [device(), some(first), some(second), some(&[]), end()];
+            let error = devices(&answers).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{first:?} {second:?}");
+        }
+    }
+}
