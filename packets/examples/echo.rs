@@ -2,9 +2,9 @@
 //! and UDP what it takes for that.
 //!
 //! ```text
-//! quicket switch packets --name ./packets &
-//! cargo run -p quicket-packets --example echo -- ./packets 127.0.0.1:7000 &
-//! cargo run -p quicket-packets --example echo -- ./packets 127.0.0.1:7001 127.0.0.1:7000
+//! quicket switch packets --name ./ports &
+//! cargo run -p quicket-packets --example echo -- ./ports 127.0.0.1:7000 &
+//! cargo run -p quicket-packets --example echo -- ./ports 127.0.0.1:7001 127.0.0.1:7000
 //! ```
 //!
 //! With a second address it is the other side: it asks there a thousand times and says how long an answer took.

@@ -29,6 +29,7 @@ pub mod pcap;
 mod protocol;
 mod queue;
 mod queues;
+mod refused;
 mod registrar;
 pub mod registry;
 mod sys;
@@ -45,9 +46,11 @@ pub use forwarder::{
 pub use frame::{
     ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, packet, tuples, tuples_of_device,
 };
-pub use queue::Queue;
+pub use queue::{LOOKS, Queue};
 pub use queues::MAX_QUEUES;
+
 pub use quicket_ring::program::{Receiver, Sender, halves};
 pub use quicket_ring::{Bell, Layout, Lie, Memory};
+pub use refused::Refused;
 pub use tuple::Tuple;
 pub use watch::Seen;

@@ -9,6 +9,7 @@ use quicket_ring::{Layout, Way};
 
 use crate::counters::{Counters, REASONS};
 use crate::device::{Attached, Loopback, Mode, Offloads, ServedVlan};
+use crate::refused::Refused;
 use crate::tuple::Tuple;
 
 /// The version that both have to speak.
@@ -247,10 +248,7 @@ impl Answer {
     /// The error that it is for a program, which can be told by its number.
     pub(crate) fn into_error(self) -> io::Error {
         match self {
-            Self::Refused { code, why } => {
-                let kind = io::Error::from_raw_os_error(code).kind();
-                io::Error::new(kind, why)
-            }
+            Self::Refused { code, why } => Refused::new(code, why).into(),
             _ => io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the switch for packets has answered something else than it was asked",

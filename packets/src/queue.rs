@@ -5,9 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use quicket_ring::program::{Receiver, Sender};
-use quicket_ring::{Bell, Layout, Memory, program};
+use quicket_ring::{Bell, Gone, Layout, Memory, program};
 
 use crate::protocol::Answer;
+
+/// How many calls in a row that find no room it takes to ask the system whether the switch has gone: who waits for room by trying again and
+/// again is not to make a system call each time.
+pub const LOOKS: u32 = 64;
 
 /// One queue of a port ([`Port::add_queue`](crate::client::Port::add_queue)). It ends with its port. Each may be another
 /// thread's. If one is dropped before its port, flows would go to nobody: the switch closes the port then.
@@ -19,12 +23,14 @@ pub struct Queue {
     bell: Bell,
     sender: Sender,
     receiver: Receiver,
+    /// How often in a row there was no room.
+    refusals: u32,
 }
 
 impl Queue {
     pub(crate) fn new(memory: Memory, bell: Bell) -> Self {
         let (sender, receiver) = program::halves(memory);
-        Self { bell, sender, receiver }
+        Self { bell, sender, receiver, refusals: 0 }
     }
 
     /// The one that the switch has made.
@@ -50,9 +56,10 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When the switch has gone. A length beyond the slot is a frame that the switch drops.
+    /// When the switch has gone: at the latest once the ring is full and this was called [`LOOKS`] times more. A length beyond the slot is a
+    /// frame that the switch drops.
     pub fn send(&mut self, mut write: impl FnMut(&mut [u8]) -> Option<usize>) -> io::Result<u32> {
-        let room = self.sender.room(1).map_err(io::Error::other)?;
+        let room = self.room(1)?;
         let mut n = 0;
         while n < room {
             let Some(len) = self.sender.slot(n).and_then(&mut write) else { break };
@@ -87,9 +94,22 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// `Other` when the switch has left what cannot be.
+    /// `Other` when the switch has left what cannot be; `ConnectionReset` when it has gone, which is asked of the system only after
+    /// [`LOOKS`] calls in a row that found no room.
     pub fn room(&mut self, wanted: u32) -> io::Result<u32> {
-        self.sender.room(wanted).map_err(io::Error::other)
+        let room = self.sender.room(wanted).map_err(io::Error::other)?;
+        if room > 0 {
+            self.refusals = 0;
+            return Ok(room);
+        }
+        self.refusals += 1;
+        if self.refusals >= LOOKS {
+            self.refusals = 0;
+            if self.bell.is_gone()? {
+                return Err(Gone.into());
+            }
+        }
+        Ok(0)
     }
 
     /// The slot of the `n`th frame that has room: what stands there from an earlier one, to be overwritten.
@@ -106,7 +126,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When the switch has gone.
+    /// When the switch has gone and had said that it sleeps. Otherwise [`Queue::room`] tells.
     pub fn publish(&mut self, n: u32) -> io::Result<()> {
         if n > 0 && self.sender.publish(n) {
             self.bell.ring()?;
@@ -186,7 +206,8 @@ fn sleep_on(
     time: Option<Duration>,
     mut waits: impl FnMut() -> io::Result<bool>,
 ) -> io::Result<bool> {
-    let deadline = time.map(|time| Instant::now() + time);
+    // What is later than any clock is without end.
+    let deadline = time.and_then(|time| Instant::now().checked_add(time));
     loop {
         if !waits()? {
             return Ok(true);

@@ -130,6 +130,19 @@ impl Bell {
     }
 }
 
+impl Bell {
+    /// Whether the other end is closed. Rings stay where they are.
+    ///
+    /// # Errors
+    ///
+    /// `Interrupted` by a signal, or what the system says.
+    pub fn is_gone(&self) -> io::Result<bool> {
+        let mut only = [PollFd::new(&self.0, PollFlags::empty())];
+        poll(&mut only, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        Ok(only[0].revents().contains(PollFlags::HUP))
+    }
+}
+
 impl From<Bell> for OwnedFd {
     fn from(bell: Bell) -> Self {
         bell.0
@@ -156,8 +169,11 @@ mod tests {
         assert!(!one.wait(Some(Duration::ZERO)).unwrap());
         other.hush().unwrap();
         assert!(!other.wait(Some(Duration::ZERO)).unwrap());
+        one.ring().unwrap();
+        assert!(!other.is_gone().unwrap());
         drop(one);
-        assert!(other.wait(None).unwrap(), "its end is not seen");
+        assert!(other.is_gone().unwrap() && other.wait(None).unwrap(), "its end is not seen");
+        other.hush().expect("it had rung before");
         assert_eq!((other.hush(), other.ring()), (Err(Gone), Err(Gone)));
     }
 

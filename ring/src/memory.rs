@@ -209,19 +209,30 @@ impl Memory {
         let _ = slot;
     }
 
-    /// The octets of a slot in place, for [`crate::program`]: the only side there that accesses slots, and it trusts
+    /// The octets of a slot in place, to be read by [`crate::program`]: the only side there that accesses slots, and it trusts
     /// the other one.
     ///
     /// # Safety
     ///
-    /// While the reference lives, nobody writes to the slot, and nobody else of this process reads it if it is
-    /// written by the reference.
+    /// While the reference lives, nobody writes to the slot.
+    #[inline]
+    pub(crate) unsafe fn octets(&self, slot: u32) -> Option<&[u8]> {
+        let at = self.slot(slot)?;
+        // SAFETY: the slot has so many octets within the mapping; the caller sees to the rest.
+        Some(unsafe { slice::from_raw_parts(at.as_ptr(), self.layout.slot_len() as usize) })
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Safety
+    ///
+    /// While the reference lives, nobody else reads the slot or writes to it.
     #[inline]
     #[expect(
         clippy::mut_from_ref,
         reason = "slots are apart from each other, as the caller sees to"
     )]
-    pub(crate) unsafe fn octets(&self, slot: u32) -> Option<&mut [u8]> {
+    pub(crate) unsafe fn octets_mut(&self, slot: u32) -> Option<&mut [u8]> {
         let at = self.slot(slot)?;
         // SAFETY: the slot has so many octets within the mapping; the caller sees to the rest.
         Some(unsafe { slice::from_raw_parts_mut(at.as_ptr(), self.layout.slot_len() as usize) })

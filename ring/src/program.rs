@@ -64,7 +64,7 @@ impl Sender {
         self.memory.prefetch_to_write(lines.place(slot.wrapping_add(AHEAD)));
         // SAFETY: the position is free, so that the switch does not read its slot, and never writes slots of sending.
         // Of this process, nobody else has this half, and the other half only reads slots of receiving.
-        unsafe { self.memory.octets(slot) }
+        unsafe { self.memory.octets_mut(slot) }
     }
 
     /// Says how long the `n`th frame is, in octets.

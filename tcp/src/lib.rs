@@ -12,7 +12,7 @@
 //! use quicket_tcp::{Stack, TcpListener, TcpStream};
 //!
 //! # fn main() -> std::io::Result<()> {
-//! let stack = Stack::open("./packets")?;
+//! let stack = Stack::open("./ports")?;
 //! let listener = TcpListener::bind(&stack, "127.0.0.1:8000".parse().unwrap())?;
 //! let mut client = TcpStream::connect(&stack, listener.local_addr()?)?;
 //! let (mut server, _) = listener.accept()?;

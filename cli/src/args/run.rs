@@ -18,8 +18,8 @@ Examples:
   quicket run --switch=mail -- python3 mail.py &
   quicket run --switch=chat -- ./chat [::]:443 &
   quicket switch status
-  quicket switch packets --name ./packets &
-  quicket run --tcp-by ./packets -- python3 -m http.server 8000 --bind 127.0.0.1")]
+  quicket switch packets --name ./ports &
+  quicket run --tcp-by ./ports -- python3 -m http.server 8000 --bind 127.0.0.1")]
 pub(crate) struct Run {
     /// The library to preload; by default the one within this program, or else
     /// libquicket_preload.so beside it or in ../lib

@@ -42,18 +42,23 @@ pub(super) fn run(args: &SwitchOpen) -> Result<(), Failure> {
 
 /// Connects, as another user if there is to be one: a thread may be one of its own.
 fn connect(path: &Path, user: Option<u32>) -> Result<Opening, Failure> {
-    let connect = || Opening::connect(path);
-    let opened = match user.map(Uid::from_raw) {
-        None => connect(),
-        Some(user) => std::thread::scope(|scope| {
-            let connected = scope.spawn(|| {
-                rustix::thread::set_thread_res_uid(user, user, user)?;
-                connect()
-            });
-            connected.join().unwrap_or_else(|_| Err(io::Error::other("a thread has ended")))
-        }),
+    let connect = || Opening::connect(path).map_err(|error| unanswered(path, &error));
+    let Some(user) = user.map(Uid::from_raw) else { return connect() };
+    let cannot = |error: io::Error| {
+        Failure::environment(
+            format!("cannot act for user {}, which takes root", user.as_raw()),
+            error,
+        )
     };
-    opened.map_err(|error| unanswered(path, &error))
+    std::thread::scope(|scope| {
+        let connected = scope.spawn(|| {
+            let became = rustix::thread::set_thread_res_uid(user, user, user);
+            became.map_err(|error| cannot(error.into()))?;
+            connect()
+        });
+        let ended = |_| Err(cannot(io::Error::other("a thread has ended")));
+        connected.join().unwrap_or_else(ended)
+    })
 }
 
 /// A socket of the system, which proves a tuple.

@@ -20,7 +20,7 @@ pub(super) fn run(args: &SwitchPackets) -> Result<(), Failure> {
     let path = path.map_err(|error| Failure::environment("cannot start the switch", error))?;
     crate::serve::raise_limit();
     let daemon = Daemon::bind(&path, args.all_users).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => Failure::new(
+        io::ErrorKind::AddrInUse | io::ErrorKind::AlreadyExists => Failure::new(
             Kind::Environment,
             format!("there is something at {} already: choose another --name", path.display()),
         ),

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,9 @@ impl Listener {
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let left = UnixStream::connect(path).await.err().map(|error| error.kind());
-                if left != Some(io::ErrorKind::ConnectionRefused) {
+                // The system refuses a connection to a file, too.
+                let is_socket = tokio::fs::symlink_metadata(path).await?.file_type().is_socket();
+                if left != Some(io::ErrorKind::ConnectionRefused) || !is_socket {
                     return Err(error);
                 }
                 tokio::fs::remove_file(path).await?;
@@ -139,5 +141,27 @@ async fn open(current: &mut Current) -> Option<(Connection, Stream)> {
             // It has ended, of which the keeper hears as well.
             Err(_) => current.changed().await.ok()?,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that was mistyped.
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_stays_and_a_socket_that_was_left_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("here");
+        std::fs::write(&path, "precious").unwrap();
+        let error = Listener::unix(&path).await.err().expect("it is no socket");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        let listener = Listener::unix(&path).await.unwrap();
+        assert!(Listener::unix(&path).await.is_err(), "somebody listens there");
+        drop(listener);
+        assert!(!path.exists());
     }
 }

@@ -2,8 +2,8 @@
 /*
  * A stack of its own: answers every datagram of UDP over IPv4 that comes to an address.
  *
- *	quicket switch packets --name ./packets &
- *	cc -Iinclude -o echo echo.c -lquicket_packets_c && ./echo ./packets 127.0.0.1 7000
+ *	quicket switch packets --name ./ports &
+ *	cc -Iinclude -o echo echo.c -lquicket_packets_c && ./echo ./ports 127.0.0.1 7000
  */
 #include <arpa/inet.h>
 #include <stdio.h>

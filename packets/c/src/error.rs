@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString, c_int};
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use quicket_packets::Refused;
+
 /// Of a thread that keeps nothing any more.
 const ENDED: &CStr = c"the thread ends, and what went wrong last is not kept any more";
 
@@ -34,9 +36,12 @@ pub(crate) fn last<T>(show: impl Fn(&CStr) -> T) -> T {
     LAST.try_with(|last| show(last.borrow().as_c_str())).unwrap_or_else(|_| show(ENDED))
 }
 
-/// What the switch has said goes by kinds.
+/// The system's number, or the switch's; what this library has found itself goes by kinds.
 fn number(error: &io::Error) -> c_int {
-    error.raw_os_error().unwrap_or(match error.kind() {
+    let refused = || error.get_ref()?.downcast_ref::<Refused>().map(Refused::errno);
+    // A switch that answers with 0 has not said that all is well.
+    let told = error.raw_os_error().or_else(refused).filter(|number| *number > 0);
+    told.unwrap_or(match error.kind() {
         ErrorKind::NotFound => libc::ENOENT,
         ErrorKind::PermissionDenied => libc::EPERM,
         ErrorKind::ResourceBusy => libc::EBUSY,
@@ -48,6 +53,9 @@ fn number(error: &io::Error) -> c_int {
         ErrorKind::NotConnected => libc::ENOTCONN,
         ErrorKind::ConnectionReset => libc::ECONNRESET,
         ErrorKind::Interrupted => libc::EINTR,
+        ErrorKind::TimedOut => libc::ETIMEDOUT,
+        ErrorKind::WouldBlock => libc::EAGAIN,
+        ErrorKind::BrokenPipe => libc::EPIPE,
         ErrorKind::Unsupported => libc::EOPNOTSUPP,
         _ => libc::EIO,
     })

@@ -36,6 +36,19 @@ static int give_back(struct quicket_port *port, struct sockaddr *address, sockle
 	return 0;
 }
 
+/* The number is that of the switch, whatever this library makes of it. */
+static int refuse(struct quicket_port *port)
+{
+	int s = socket(AF_UNIX, SOCK_DGRAM, 0);
+
+	if (s < 0)
+		return failed("socket");
+	if (quicket_port_register(port, s) != -1 || errno != EAFNOSUPPORT)
+		return failed("a socket that is none of IP");
+	close(s);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in v4 = {.sin_family = AF_INET};
@@ -48,6 +61,8 @@ int main(int argc, char **argv)
 		return failed("open");
 	v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (give_back(port, (struct sockaddr *)&v4, sizeof(v4)) || give_back(port, (struct sockaddr *)&v6, sizeof(v6)))
+		return 1;
+	if (refuse(port))
 		return 1;
 	if (quicket_port_counter(port, "none") != -1 || errno != EINVAL)
 		return failed("no such counter");

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use super::clerk::Finding;
 use super::reserve::Reserved;
 use super::{CONNECTION, Daemon, token};
-use crate::local;
 use crate::protocol::{Answer, MAX_MESSAGE, Request};
 use crate::registry::{Owner, Refusal};
 use crate::tuple::Tuple;
+use crate::{hold, local};
 
 /// Requests of a program that are answered before others have their turn.
 const REQUESTS: usize = 4;
@@ -316,7 +316,12 @@ impl Daemon {
         };
         if let Some(user) = self.users.get_mut(&connection.user) {
             user.tuples -= 1;
-            user.clerk(connection.serial).free([socket]);
+            match tuple.port {
+                // A raw socket is the program's own, and closing it may wait.
+                0 => user.clerk(connection.serial).free([socket]),
+                // This one the switch has made. Whoever has the answer can bind the address.
+                _ => hold::release(socket),
+            }
         }
         Answer::Done
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +67,11 @@ impl Place {
             // One that has no lock, or something else.
             if error != Errno::ADDRINUSE || has_listener(&address)? {
                 return Err(error.into());
+            }
+            // The system answers for a file as for a socket that nobody listens at.
+            if !is_socket(path)? {
+                let what = "there is something that is no socket";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
             }
             rustix::fs::unlink(path)?;
             rustix::net::bind(&socket, &address)?;
@@ -202,12 +207,16 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
+fn is_socket(path: &Path) -> io::Result<bool> {
+    Ok(std::fs::symlink_metadata(path)?.file_type().is_socket())
+}
+
 fn new() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Whether somebody listens there, or there is something that is no socket of ours.
+/// Whether somebody listens there, or there is a socket of another kind.
 fn has_listener(address: &SocketAddrUnix) -> io::Result<bool> {
     Ok(!matches!(rustix::net::connect(new()?, address), Err(Errno::CONNREFUSED | Errno::NOENT)))
 }
@@ -274,6 +283,21 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
         }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// A name that was mistyped.
+    #[test]
+    fn a_file_that_is_no_socket_stays() {
+        let path = path("file");
+        std::fs::write(&path, "precious").unwrap();
+        let error = Place::take(&path, false).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/nowhere", &path).unwrap();
+        assert!(Place::take(&path, false).is_err());
+        assert!(path.is_symlink());
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -2,9 +2,9 @@
 //! Each fetch has a connection of its own; `/8192` is a body of so many octets.
 //!
 //! ```text
-//! quicket switch packets --name ./packets &
-//! cargo run --release -p quicket-tcp --example http -- serve ./packets 127.0.0.1:8000 &
-//! cargo run --release -p quicket-tcp --example http -- load ./packets 127.0.0.1:8000 8192
+//! quicket switch packets --name ./ports &
+//! cargo run --release -p quicket-tcp --example http -- serve ./ports 127.0.0.1:8000 &
+//! cargo run --release -p quicket-tcp --example http -- load ./ports 127.0.0.1:8000 8192
 //! ```
 //!
 //! `switch` is such a switch, without the program `quicket`. With `system` instead of the path of a switch it is TCP of the system. `load` says in one line of JSON how many fetches

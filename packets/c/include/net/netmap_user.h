@@ -270,7 +270,10 @@ static inline struct nm_desc *nm_open(const char *name, const struct nmreq *requ
 	return d;
 }
 
-/* Sends a frame: its length, or 0 if there is no room. */
+/*
+ * Sends a frame: its length, or 0 if there is no room. Unlike netmap's, the descriptor is always writable: poll does not wait for room, and
+ * quicket_port_wait_for_room(d->port, ...) does.
+ */
 static inline int nm_inject(struct nm_desc *d, const void *frame, size_t len)
 {
 	ssize_t sent = quicket_port_send(d->port, frame, len);
@@ -317,7 +320,10 @@ static inline unsigned char *nm_nextpkt(struct nm_desc *d, struct nm_pkthdr *hea
 	return header->buf;
 }
 
-/* Calls a function for up to `count` frames, or for all if it is not above 0. Returns for how many. */
+/*
+ * Calls a function for up to `count` frames, or until none is left if it is not above 0: as long as frames come as fast as it takes them.
+ * Returns for how many.
+ */
 static inline int nm_dispatch(struct nm_desc *d, int count, nm_cb_t call, unsigned char *arg)
 {
 	int n;
