@@ -85,9 +85,11 @@ fn frames_come_each_way() {
     }
     for course in [Course::OutBare, Course::Out, Course::InBare, Course::In] {
         let wire = Wire::new().unwrap();
-        let moved = wire.measure(course, Duration::from_millis(50)).unwrap();
-        assert!(moved.frames > 0, "{course:?}: {moved:?}");
-        println!("{course:?}: {moved:?}");
+        // A machine that is busy may have no time for any of them so soon.
+        let moved = (0..20)
+            .map(|_| wire.measure(course, Duration::from_millis(50)).unwrap())
+            .find(|moved| moved.frames > 0);
+        println!("{course:?}: {:?}", moved.expect("frames come"));
     }
 }
 
