@@ -301,6 +301,11 @@ impl Connection {
         true
     }
 
+    /// Octets that wait for their acknowledgment, and one for a FIN. None before both sides have begun.
+    pub(crate) fn flight(&self) -> Option<u32> {
+        self.seen.sent.zip(self.heard()).map(|(sent, heard)| sent.wrapping_sub(heard))
+    }
+
     /// When smoltcp is made to send again.
     #[cfg(test)]
     pub(crate) const fn again(&self) -> Option<Instant> {
@@ -366,8 +371,7 @@ impl Connection {
         let Some(initial) = &self.initial else { return };
         let headers = if self.ends.local.is_ipv4() { 40 } else { 60 };
         let has_room = initial.has_room(self.mtu.saturating_sub(headers) as u32);
-        let flight = self.seen.sent.zip(self.heard()).map(|(sent, heard)| sent.wrapping_sub(heard));
-        let is_heard = flight.is_some_and(|flight| flight < initial.octets());
+        let is_heard = self.flight().is_some_and(|flight| flight < initial.octets());
         if !has_room || is_heard || self.seen.has_repeated {
             self.initial = None;
             self.socket().set_congestion_control(CongestionControl::Cubic);
