@@ -306,6 +306,12 @@ impl Connection {
         self.seen.sent.zip(self.heard()).map(|(sent, heard)| sent.wrapping_sub(heard))
     }
 
+    /// Octets that were written and are not acknowledged.
+    #[cfg(test)]
+    pub(crate) fn owes(&self) -> usize {
+        self.view().send_queue()
+    }
+
     /// When smoltcp is made to send again.
     #[cfg(test)]
     pub(crate) const fn again(&self) -> Option<Instant> {

@@ -72,6 +72,18 @@ pub(crate) fn is_acknowledged_before(header: &Header, numbers: &Numbers) -> bool
     header.is_ack() && !header.is_rst() && !header.is_empty() && is_known
 }
 
+/// Whether a segment that has come before acknowledges something new. After a timeout, the other side may send from earlier
+/// sequence numbers than those that have come: where both sides do, neither would hear what has come of its own, as smoltcp
+/// drops all of a segment that is before the window.
+pub(crate) fn is_repeated_and_acknowledges(header: &Header, numbers: &Numbers) -> bool {
+    let behind = numbers.expected.wrapping_sub(header.sequence);
+    let is_before = (1..=numbers.window).contains(&behind)
+        && header.end().wrapping_sub(header.sequence) <= behind;
+    let new = header.acknowledgment.wrapping_sub(numbers.acknowledged);
+    let is_new = new > 0 && new <= numbers.sent.wrapping_sub(numbers.acknowledged);
+    header.is_ack() && !header.is_rst() && !header.is_syn() && is_before && is_new
+}
+
 /// Whether all data of a segment with a FIN certainly lies inside of the window that smoltcp knows. `said` is the one that was
 /// said last with the acknowledgment number `acknowledged`, as it stands in the header: smoltcp may know an earlier one, which
 /// is half as long at least, as it says at once that a window is twice as long.
@@ -152,6 +164,19 @@ mod tests {
         assert!(!is_before(400, 17) && !is_before(99, 17) && !is_before(401, 17));
         assert!(!is_before(399, 16), "without data");
         assert!(!is_before(399, 20) && !is_before(399, 1));
+    }
+
+    #[test]
+    fn what_has_come_before_acknowledges_what_is_new() {
+        let expected = NUMBERS.expected;
+        let counts = |behind: u32, number, flags| {
+            let header = header(expected.wrapping_sub(behind), number, flags);
+            is_repeated_and_acknowledges(&header, &NUMBERS)
+        };
+        assert!(counts(1, 401, 16) && counts(100, 500, 16) && counts(1, 401, 17));
+        assert!(!counts(0, 401, 16) && !counts(0, 401, 17) && !counts(101, 401, 16));
+        assert!(!counts(1, 400, 16) && !counts(1, 399, 16) && !counts(1, 501, 16));
+        assert!(!counts(1, 401, 20) && !counts(1, 401, 18) && !counts(1, 401, 1));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use smoltcp::wire::TcpControl;
 use super::{Connection, ORPHAN_TIME, Role};
 use crate::out::Out;
 use crate::screen::{
-    Numbers, Verdict, counts_beside_window, is_acknowledged_before, is_well_inside, judge,
+    Numbers, Verdict, counts_beside_window, is_acknowledged_before, is_repeated_and_acknowledges,
+    is_well_inside, judge,
 };
 use crate::segment::{Change, Header, Reply, Segment, bare};
 
@@ -87,6 +88,14 @@ impl Connection {
         self.show(altered.as_deref().unwrap_or(segment.packet), out, now);
         if change.hides_end {
             self.show_end(header, &change, out, now);
+        }
+        if beside.is_none()
+            && let Some(numbers) =
+                known.filter(|numbers| is_repeated_and_acknowledges(header, numbers))
+        {
+            let window = change.window.unwrap_or(header.window);
+            let told = (TcpControl::None, numbers.expected, header.acknowledgment, window);
+            self.show(&bare(&self.ends, told), out, now);
         }
         if was != State::Closed && header.is_rst() && self.state() == State::Closed {
             self.was_reset = true;
