@@ -4,28 +4,28 @@ use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use smoltcp::iface::{
-    Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet,
-};
+use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, RecvError, Socket, SocketBuffer, State};
 use smoltcp::time::Instant;
-use smoltcp::wire::{HardwareAddress, IpCidr};
 
 use crate::device::{Seen, Wire};
 use crate::initial::InitialWindow;
 use crate::out::Out;
-use crate::screen::{Numbers, Verdict, counts_beside_window, judge};
-use crate::segment::{Ends, Header, Reply, Segment};
+use crate::segment::{Ends, Segment};
 use crate::sync::{Arc, Condvar};
 use crate::watch::Watched;
+
+mod again;
+mod incoming;
+mod interface;
+
+use interface::interface;
 
 /// How long data waits for its acknowledgment until a connection is given up.
 pub const USER_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long an acknowledgment waits for data to go with, or for another segment (RFC 9293, Section 3.8.6.3). The other side may have
 /// sent one segment, as its window is for one in the beginning, and wait for it.
 const ACK_DELAY: smoltcp::time::Duration = smoltcp::time::Duration::from_millis(1);
-/// Between two acknowledgments for segments that are not shown to smoltcp.
-const CHALLENGE_TIME: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(1);
 /// Segments that a connection sends before others have their turn.
 pub const MAX_BURST: u32 = 256;
 /// How long a connection that nobody holds any more waits for the other side to acknowledge more, or to end.
@@ -106,10 +106,16 @@ pub(crate) struct Connection {
     pub(crate) wants_room: bool,
     /// What the first segments may take. None once that is settled, and congestion control has begun.
     initial: Option<InitialWindow>,
-    /// What the other side has acknowledged.
-    heard: Option<u32>,
+    /// The first sequence number of the other side's data.
+    begun: Option<u32>,
+    /// Octets that were written.
+    written: u32,
     /// Octets that were read.
     consumed: u32,
+    /// The window that the other side has said last, as it stands in the header.
+    room: u16,
+    /// When smoltcp is made to send again what it has no timer for.
+    again: Option<Instant>,
     /// When an acknowledgment was sent last for a segment that was not shown.
     challenged: Option<Instant>,
     /// The other side has acknowledged the same twice.
@@ -153,8 +159,11 @@ impl Connection {
             watched: None,
             wants_room: true,
             initial: Some(InitialWindow::new()),
-            heard: None,
+            begun: None,
+            written: 0,
             consumed: 0,
+            room: 0,
+            again: None,
             challenged: None,
             has_repeated: false,
             is_broken: false,
@@ -267,6 +276,7 @@ impl Connection {
     /// Takes data to send, as much as has room. None if nothing can be sent any more.
     pub(crate) fn write(&mut self, data: &[u8]) -> Option<usize> {
         let taken = self.guard(|this| this.socket().send_slice(data).ok())??;
+        self.written = self.written.wrapping_add(taken as u32);
         self.wants_room |= taken < data.len();
         Some(taken)
     }
@@ -276,74 +286,13 @@ impl Connection {
         self.guard(|this| this.socket().close());
     }
 
-    /// The numbers by which a segment is judged. None before both sides have begun.
-    fn known(&self) -> Option<Numbers> {
-        if !self.was_established {
-            return None;
-        }
-        let socket = self.view();
-        let has_ended = matches!(
-            socket.state(),
-            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
-        );
-        let owes_end = matches!(socket.state(), State::FinWait1 | State::Closing | State::LastAck);
-        let come = self.consumed.wrapping_add(socket.recv_queue() as u32);
-        Some(Numbers {
-            sent: self.seen.sent?,
-            acknowledged: self.heard?,
-            expected: self.seen.begun?.wrapping_add(come).wrapping_add(has_ended.into()),
-            window: socket.recv_capacity() as u32,
-            owes_end: owes_end && socket.send_queue() == 0,
-        })
-    }
-
-    /// Whether smoltcp is to see a segment. Answers one that it is not to.
-    fn screen(&mut self, header: &Header, out: &mut Out, now: Instant) -> bool {
-        let Some(numbers) = self.known() else { return true };
-        match judge(header, &numbers) {
-            Verdict::Show => true,
-            Verdict::Drop => false,
-            Verdict::Challenge => {
-                self.acknowledge(&numbers, out, now);
-                false
-            }
-        }
-    }
-
-    /// Says what is expected: once in a second, whoever asks for more (RFC 5961, Section 7).
-    fn acknowledge(&mut self, numbers: &Numbers, out: &mut Out, now: Instant) {
-        if self.challenged.is_none_or(|last| now >= last + CHALLENGE_TIME) {
-            self.challenged = Some(now);
-            let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
-            let window = self.seen.window;
-            out.reply(&self.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
-        }
-    }
-
-    /// Notes what the other side has acknowledged.
-    fn hear(&mut self, header: &Header, now: Instant) {
-        if !header.is_ack() || header.is_rst() {
-            return;
-        }
-        let number = header.acknowledgment;
-        let is_ahead = |heard: u32| number.wrapping_sub(heard).cast_signed() > 0;
-        if self.heard.is_none_or(is_ahead) {
-            self.heard = Some(number);
-            if self.role == Role::Orphan {
-                self.deadline = Some(now + ORPHAN_TIME.into());
-            }
-        } else if self.heard == Some(number) && header.end() == header.sequence {
-            self.has_repeated |= self.seen.sent != self.heard;
-        }
-    }
-
     /// A router says that a packet was too long, whose segment began with that sequence number. It is believed if something of
     /// that is under way (RFC 5927, Section 4.1), and makes packets shorter only, from where on the connection sends them again. Returns
     /// whether it is believed.
     pub(crate) fn shorten(&mut self, sequence: u32, mtu: usize, now: Instant) -> bool {
-        let (Some(sent), Some(heard)) = (self.seen.sent, self.heard) else { return false };
+        let (Some(sent), Some(heard)) = (self.seen.sent, self.heard()) else { return false };
         let is_under_way = sequence.wrapping_sub(heard) < sent.wrapping_sub(heard);
-        if !is_under_way || mtu >= self.mtu || !self.was_established {
+        if !is_under_way || mtu >= self.mtu {
             return false;
         }
         self.mtu = mtu;
@@ -352,32 +301,25 @@ impl Connection {
         true
     }
 
-    pub(crate) const fn mtu(&self) -> usize {
-        self.mtu
+    /// Octets that wait for their acknowledgment, and one for a FIN. None before both sides have begun.
+    pub(crate) fn flight(&self) -> Option<u32> {
+        self.seen.sent.zip(self.heard()).map(|(sent, heard)| sent.wrapping_sub(heard))
     }
 
-    fn take(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
-        if !self.screen(&segment.header, out, now) {
-            return;
-        }
-        self.hear(&segment.header, now);
-        let was_open = self.state() != State::Closed;
-        let known = self
-            .known()
-            .filter(|numbers| counts_beside_window(&segment.header, numbers, self.seen.window));
-        let moved = known.map(|numbers| segment.with_sequence(numbers.expected));
-        let mut wire = self.wire(out, Some(moved.as_deref().unwrap_or(segment.packet)));
-        let (interface, sockets, wire) = &mut wire;
-        let result = interface.poll_ingress_single(now, wire, sockets);
-        debug_assert_ne!(result, PollIngressSingleResult::None, "the segment is still there");
-        if was_open && segment.header.is_rst() && self.state() == State::Closed {
-            self.was_reset = true;
-        }
-        // Who probes waits for an answer.
-        if let Some(numbers) = known {
-            self.acknowledge(&numbers, out, now);
-        }
-        self.see_state();
+    /// Octets that were written and are not acknowledged.
+    #[cfg(test)]
+    pub(crate) fn owes(&self) -> usize {
+        self.view().send_queue()
+    }
+
+    /// When smoltcp is made to send again.
+    #[cfg(test)]
+    pub(crate) const fn again(&self) -> Option<Instant> {
+        self.again
+    }
+
+    pub(crate) const fn mtu(&self) -> usize {
+        self.mtu
     }
 
     fn send(&mut self, out: &mut Out, now: Instant) {
@@ -392,9 +334,14 @@ impl Connection {
             self.socket().abort();
             self.end = None;
         }
+        if self.again.is_some_and(|at| at <= now) {
+            self.revive(out, now);
+        }
         let was_open = self.state() != State::Closed;
         self.send_segments(out, now);
-        if was_open && self.state() == State::Closed && !self.is_ended_well() {
+        self.watch_over(now);
+        let is_lost = is_owed || !self.is_ended_well();
+        if was_open && self.state() == State::Closed && is_lost {
             self.error.get_or_insert(ErrorKind::TimedOut);
         }
         self.see_state();
@@ -403,16 +350,20 @@ impl Connection {
     fn send_segments(&mut self, out: &mut Out, now: Instant) {
         let mut is_full = false;
         let mut left = MAX_BURST;
-        while left > 0 && !is_full {
+        while left > 0 {
             self.limit();
+            // smoltcp takes a segment for sent again that had no room, and stops its timer.
+            if !out.has_room() {
+                let next = self.interface.poll_at(now, &self.prepared.sockets);
+                is_full = next.is_some_and(|next| next <= now);
+                break;
+            }
             let before = self.seen.sent;
             let mut wire = self.wire(out, None);
             let (interface, sockets, device) = &mut wire;
             if interface.poll_egress(now, device, sockets) == PollResult::None {
-                is_full = device.is_full;
                 break;
             }
-            is_full = device.is_full;
             left -= 1;
             self.count(before);
         }
@@ -426,8 +377,7 @@ impl Connection {
         let Some(initial) = &self.initial else { return };
         let headers = if self.ends.local.is_ipv4() { 40 } else { 60 };
         let has_room = initial.has_room(self.mtu.saturating_sub(headers) as u32);
-        let flight = self.seen.sent.zip(self.heard).map(|(sent, heard)| sent.wrapping_sub(heard));
-        let is_heard = flight.is_some_and(|flight| flight < initial.octets());
+        let is_heard = self.flight().is_some_and(|flight| flight < initial.octets());
         if !has_room || is_heard || self.seen.has_repeated {
             self.initial = None;
             self.socket().set_congestion_control(CongestionControl::Cubic);
@@ -449,7 +399,7 @@ impl Connection {
         incoming: Option<&'a [u8]>,
     ) -> (&'a mut Interface, &'a mut SocketSet<'static>, Wire<'a>) {
         let Self { interface, prepared, seen, mtu, .. } = self;
-        let wire = Wire { out, seen, incoming, mtu: *mtu, is_full: false };
+        let wire = Wire { out, seen, incoming, mtu: *mtu };
         (interface, &mut prepared.sockets, wire)
     }
 
@@ -482,7 +432,7 @@ impl Connection {
             true => None,
             false => self.guard(|this| this.interface.poll_at(now, &this.prepared.sockets)),
         };
-        [timers.flatten(), self.end, self.deadline].into_iter().flatten().min()
+        [timers.flatten(), self.again, self.end, self.deadline].into_iter().flatten().min()
     }
 
     /// Whether the other side has gone, or this side has ended it, and nothing is to be sent any more.
@@ -510,17 +460,23 @@ impl Connection {
         self.was_established
     }
 
+    /// Whether the handshake may still come to its end.
+    pub(crate) fn is_pending(&self) -> bool {
+        let is_shaking = matches!(self.state(), State::SynSent | State::SynReceived);
+        is_shaking && !self.is_over()
+    }
+
     /// Whether who reads need not wait.
     pub(crate) fn is_readable(&self) -> bool {
         let socket = self.view();
-        self.error.is_some() || self.is_detached || socket.can_recv() || !socket.may_recv()
+        let has_ended = !socket.may_recv() && !self.is_pending();
+        self.error.is_some() || self.is_detached || socket.can_recv() || has_ended
     }
 
     /// Whether who writes, or waits for the connection, need not wait.
     pub(crate) fn is_writable(&self) -> bool {
         let socket = self.view();
-        let is_pending = matches!(socket.state(), State::SynSent | State::SynReceived);
-        self.error.is_some() || socket.can_send() || (!socket.may_send() && !is_pending)
+        self.error.is_some() || socket.can_send() || (!socket.may_send() && !self.is_pending())
     }
 
     /// Ends it with a reset.
@@ -536,19 +492,6 @@ impl Connection {
     }
 }
 
-/// smoltcp's side of one connection.
-fn interface(ends: &Ends, mtu: usize, seed: u64, now: Instant) -> Interface {
-    let mut config = Config::new(HardwareAddress::Ip);
-    config.random_seed = seed;
-    let mut interface = Interface::new(config, &mut Shape(mtu), now);
-    interface.update_ip_addrs(|addresses| {
-        let len = if ends.local.is_ipv4() { 32 } else { 128 };
-        // There is room for one, and it is the first.
-        let _ = addresses.push(IpCidr::new(ends.local.ip().into(), len));
-    });
-    interface
-}
-
 /// What a socket that was used before has to have again.
 fn restore(socket: &mut Socket<'_>) {
     // One that has made room for another one was still open.
@@ -559,39 +502,4 @@ fn restore(socket: &mut Socket<'_>) {
     socket.set_ack_delay(Some(ACK_DELAY));
     // It begins behind the initial window.
     socket.set_congestion_control(CongestionControl::None);
-}
-
-/// A device that only says what it can do.
-struct Shape(usize);
-
-impl smoltcp::phy::Device for Shape {
-    type RxToken<'a> = NoToken;
-    type TxToken<'a> = NoToken;
-
-    fn receive(&mut self, _: Instant) -> Option<(NoToken, NoToken)> {
-        None
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<NoToken> {
-        None
-    }
-
-    fn capabilities(&self) -> smoltcp::phy::DeviceCapabilities {
-        crate::device::capabilities(self.0)
-    }
-}
-
-/// There is none.
-enum NoToken {}
-
-impl smoltcp::phy::RxToken for NoToken {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, _: F) -> R {
-        match self {}
-    }
-}
-
-impl smoltcp::phy::TxToken for NoToken {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, _: usize, _: F) -> R {
-        match self {}
-    }
 }

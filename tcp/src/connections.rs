@@ -528,3 +528,7 @@ pub(crate) mod fuzz;
 #[cfg(test)]
 #[path = "connections_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "connections_talk_tests.rs"]
+mod talk_tests;

@@ -13,8 +13,10 @@ pub(crate) struct Seen {
     pub(crate) sent: Option<u32>,
     /// The last acknowledgment number that was sent: the next sequence number of the other side.
     pub(crate) acknowledged: u32,
-    /// The first one.
-    pub(crate) begun: Option<u32>,
+    /// The sequence number behind this side's SYN.
+    pub(crate) first: Option<u32>,
+    /// A FIN was sent, behind all data.
+    pub(crate) has_ended: bool,
     /// The window that was said last, as it stands in the header.
     pub(crate) window: u16,
     /// Something was sent again.
@@ -36,8 +38,11 @@ impl Seen {
         }
         if header.is_ack() {
             self.acknowledged = header.acknowledgment;
-            self.begun.get_or_insert(header.acknowledgment);
         }
+        if header.is_syn() {
+            self.first = Some(end);
+        }
+        self.has_ended |= header.is_fin();
         self.window = header.window;
     }
 }
@@ -50,8 +55,6 @@ pub(crate) struct Wire<'a> {
     pub(crate) incoming: Option<&'a [u8]>,
     /// Octets of a packet.
     pub(crate) mtu: usize,
-    /// Something had no room.
-    pub(crate) is_full: bool,
 }
 
 pub(crate) struct Incoming<'a>(&'a [u8]);
@@ -105,8 +108,7 @@ impl phy::Device for Wire<'_> {
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Outgoing<'_>> {
-        self.is_full = !self.out.has_room();
-        (!self.is_full).then_some(Outgoing { out: self.out, seen: self.seen })
+        self.out.has_room().then_some(Outgoing { out: self.out, seen: self.seen })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

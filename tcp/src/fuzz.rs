@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use smoltcp::wire::{TcpControl, TcpPacket};
 
-use crate::screen::{Numbers, Verdict, counts_beside_window, judge};
-use crate::segment::{Ends, Header, Reply, Segment};
+use crate::screen::{Numbers, Verdict, counts_beside_window, is_acknowledged_before, judge};
+use crate::segment::{Change, Ends, Header, Reply, Segment};
 
 #[cfg(test)]
 #[path = "../../fuzz/replay.rs"]
@@ -74,15 +74,28 @@ fn is_read_alike(frame: &[u8], segment: &Segment<'_>) {
         let end = header.sequence.wrapping_add(theirs.segment_len() as u32);
         assert_eq!(header.end(), end);
     }
-    let moved = segment.with_sequence(!header.sequence);
-    assert_eq!(moved.len(), packet.len());
-    let again = Header::read(&moved[crate::segment::header_len(&moved)..]).expect("as long");
-    assert_eq!(again.sequence, !header.sequence);
+    assert_eq!(segment.altered(&Change::default()), None);
+    let change = Change {
+        sequence: Some(!header.sequence),
+        acknowledgment: Some(!header.acknowledgment),
+        window: Some(!header.window),
+        hides_end: true,
+    };
+    let altered = segment.altered(&change).expect("it is different");
+    assert_eq!(altered.len(), packet.len());
+    let again = Header::read(&altered[crate::segment::header_len(&altered)..]).expect("as long");
+    assert_eq!(
+        (again.sequence, again.acknowledgment, again.window, again.is_fin()),
+        (!header.sequence, !header.acknowledgment, !header.window, false)
+    );
     let of = |header: Header| {
-        let len = header.end().wrapping_sub(header.sequence);
-        (header.source, header.destination, header.acknowledgment, header.window, len)
+        let flags = [header.is_syn(), header.is_rst(), header.is_ack(), header.has_data()];
+        (header.source, header.destination, flags)
     };
     assert_eq!(of(again), of(header));
+    let len = header.end().wrapping_sub(header.sequence);
+    let again = again.end().wrapping_sub(again.sequence);
+    assert_eq!(again, len - u32::from(header.is_fin()));
 }
 
 /// What a segment to nobody is answered with is let through by the switch, and answered by nobody (RFC 9293, Section 3.10.7.1).
@@ -136,6 +149,7 @@ fn screen(bytes: &[u8]) {
     let numbers = Numbers {
         sent: word(0),
         acknowledged: word(1),
+        reach: word(3) % (crate::MAX_BUFFER as u32 + 1),
         expected: word(2),
         // No buffer is longer.
         window: word(3) % (crate::MAX_BUFFER as u32 + 1),
@@ -151,13 +165,19 @@ fn screen(bytes: &[u8]) {
         (false, Verdict::Show) => {
             let beyond = header.acknowledgment.wrapping_sub(numbers.sent).cast_signed();
             assert!(!header.is_ack() || beyond <= 0, "what was not sent is acknowledged");
+            assert!(!header.is_syn(), "RFC 5961, Section 4");
         }
-        (false, Verdict::Challenge) => assert!(header.is_ack()),
+        (false, Verdict::Challenge) => assert!(header.is_ack() || header.is_syn()),
         // Nothing is lost with it.
         (false, Verdict::Drop) => {
             assert!(header.is_ack() && numbers.owes_end && header.end() == header.sequence);
             assert_eq!(header.acknowledgment, numbers.acknowledged);
         }
+    }
+    if is_acknowledged_before(&header, &numbers) {
+        let behind = numbers.acknowledged.wrapping_sub(header.acknowledgment);
+        assert!(header.is_ack() && !header.is_rst() && header.end() != header.sequence);
+        assert!(behind > 0 && behind <= numbers.reach);
     }
     let said = u16::from_be_bytes(*said);
     if counts_beside_window(&header, &numbers, said) {

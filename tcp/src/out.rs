@@ -19,6 +19,9 @@ pub(crate) struct Out {
     is_broken: bool,
     /// The switch sleeps, and its bell is to be rung.
     must_ring: bool,
+    /// Frames that were written.
+    #[cfg(test)]
+    pub(crate) log: Vec<Vec<u8>>,
 }
 
 impl Out {
@@ -26,7 +29,15 @@ impl Out {
     pub(crate) fn new(mut sender: Sender) -> Self {
         let room = sender.room(u32::MAX);
         let (capacity, is_broken) = (room.unwrap_or(0), room.is_err());
-        Self { sender, capacity, written: 0, is_broken, must_ring: false }
+        Self {
+            sender,
+            capacity,
+            written: 0,
+            is_broken,
+            must_ring: false,
+            #[cfg(test)]
+            log: Vec::new(),
+        }
     }
 
     /// Whether the switch has taken all frames. Until then it asks whose their source is.
@@ -67,6 +78,8 @@ impl Out {
         let result = write(&mut frame[ETHERNET_LEN..end]);
         let kind: u16 = if frame[ETHERNET_LEN] >> 4 == 4 { 0x800 } else { 0x86dd };
         frame[12..ETHERNET_LEN].copy_from_slice(&kind.to_be_bytes());
+        #[cfg(test)]
+        self.log.push(frame.to_vec());
         self.sender.set_len(self.written, u16::try_from(padded).unwrap_or(u16::MAX));
         self.written += 1;
         if self.written >= BATCH {

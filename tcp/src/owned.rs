@@ -105,6 +105,12 @@ impl Owned {
         Ok(first.iter().chain(after).map(|port| (ip, *port).into()).find(|at| is_free(*at)))
     }
 
+    /// Takes an address back that nobody uses any more, if the switch still has it.
+    pub(crate) fn reclaim(&mut self, address: SocketAddr) -> bool {
+        let at = self.surplus.iter().position(|surplus| *surplus == address);
+        at.map(|at| self.surplus.swap_remove(at)).is_some()
+    }
+
     /// Takes what is to be given back to the system.
     pub(crate) fn take_surplus(&mut self) -> Vec<SocketAddr> {
         std::mem::take(&mut self.surplus)
@@ -151,6 +157,18 @@ mod tests {
         assert!(!owned.has(at(80)));
         assert_eq!(owned.take_surplus(), [at(80)]);
         assert!(!owned.has_surplus());
+    }
+
+    #[test]
+    fn an_address_that_is_not_given_back_yet_is_the_stacks_again() {
+        let mut owned = Owned::default();
+        owned.listen(at(80));
+        owned.listen(at(81));
+        owned.listen_no_more(at(80));
+        owned.listen_no_more(at(81));
+        assert!(!owned.has(at(80)) && owned.reclaim(at(80)));
+        assert!(owned.listen(at(80)) && !owned.reclaim(at(80)));
+        assert_eq!(owned.take_surplus(), [at(81)]);
     }
 
     /// RFC 6056, Section 3.3.1.

@@ -9,6 +9,8 @@ pub(crate) struct Numbers {
     pub(crate) sent: u32,
     /// What the other side has acknowledged (SND.UNA).
     pub(crate) acknowledged: u32,
+    /// Octets that may wait for their acknowledgment at most: no window of the other side that was used was longer.
+    pub(crate) reach: u32,
     /// The next sequence number of the other side (RCV.NXT).
     pub(crate) expected: u32,
     /// Octets that may be in the window at most.
@@ -35,6 +37,10 @@ pub(crate) fn judge(header: &Header, numbers: &Numbers) -> Verdict {
             _ => Verdict::Drop,
         };
     }
+    // The other side may have forgotten the connection: by a reset it says so (RFC 5961, Section 4; RFC 9293, Section 3.10.7.4).
+    if header.is_syn() {
+        return Verdict::Challenge;
+    }
     if header.is_ack() {
         // What was not sent cannot be acknowledged (RFC 9293, Section 3.10.7.4). smoltcp compares with what it
         // has in its buffer.
@@ -42,8 +48,7 @@ pub(crate) fn judge(header: &Header, numbers: &Numbers) -> Verdict {
             return Verdict::Challenge;
         }
         // smoltcp takes three of them for the loss of data, stops its timer, and has no data to send again.
-        let is_empty = header.end() == header.sequence;
-        if numbers.owes_end && is_empty && header.acknowledgment == numbers.acknowledged {
+        if numbers.owes_end && header.is_empty() && header.acknowledgment == numbers.acknowledged {
             return Verdict::Drop;
         }
     }
@@ -54,9 +59,37 @@ pub(crate) fn judge(header: &Header, numbers: &Numbers) -> Verdict {
 /// acceptable but that number; acknowledgments, and the windows in them, are nevertheless (RFC 9293, Section 3.10.7.4). smoltcp
 /// drops them: where both sides have no room, neither would hear that the other one has some again.
 pub(crate) fn counts_beside_window(header: &Header, numbers: &Numbers, said: u16) -> bool {
-    let is_bare = header.is_ack() && header.end() == header.sequence && !header.is_rst();
+    let is_bare = header.is_ack() && header.is_empty() && !header.is_rst();
     let off = header.sequence.wrapping_sub(numbers.expected).cast_signed();
     said == 0 && is_bare && off != 0 && off.unsigned_abs() <= numbers.window
+}
+
+/// Whether a segment with data or a FIN acknowledges less than was acknowledged before: one that others have overtaken. Only its
+/// acknowledgment is ignored (RFC 9293, Section 3.10.7.4), if it is not too old (RFC 5961, Section 5.2). smoltcp drops all of it.
+pub(crate) fn is_acknowledged_before(header: &Header, numbers: &Numbers) -> bool {
+    let behind = numbers.acknowledged.wrapping_sub(header.acknowledgment);
+    let is_known = (1..=numbers.reach).contains(&behind);
+    header.is_ack() && !header.is_rst() && !header.is_empty() && is_known
+}
+
+/// Whether a segment that has come before acknowledges something new. After a timeout, the other side may send from earlier
+/// sequence numbers than those that have come: where both sides do, neither would hear what has come of its own, as smoltcp
+/// drops all of a segment that is before the window.
+pub(crate) fn is_repeated_and_acknowledges(header: &Header, numbers: &Numbers) -> bool {
+    let behind = numbers.expected.wrapping_sub(header.sequence);
+    let is_before = (1..=numbers.window).contains(&behind)
+        && header.end().wrapping_sub(header.sequence) <= behind;
+    let new = header.acknowledgment.wrapping_sub(numbers.acknowledged);
+    let is_new = new > 0 && new <= numbers.sent.wrapping_sub(numbers.acknowledged);
+    header.is_ack() && !header.is_rst() && !header.is_syn() && is_before && is_new
+}
+
+/// Whether all data of a segment with a FIN certainly lies inside of the window that smoltcp knows. `said` is the one that was
+/// said last with the acknowledgment number `acknowledged`, as it stands in the header: smoltcp may know an earlier one, which
+/// is half as long at least, as it says at once that a window is twice as long.
+pub(crate) fn is_well_inside(header: &Header, acknowledged: u32, said: u16) -> bool {
+    let end = header.end().wrapping_sub(1);
+    end.wrapping_sub(acknowledged) <= u32::from(said) / 2
 }
 
 #[cfg(test)]
@@ -66,6 +99,7 @@ mod tests {
     const NUMBERS: Numbers = Numbers {
         sent: 500,
         acknowledged: 400,
+        reach: 300,
         expected: u32::MAX - 9,
         window: 100,
         owes_end: false,
@@ -110,6 +144,46 @@ mod tests {
         assert_eq!(judge(500), Verdict::Show);
         assert_eq!(judge(501), Verdict::Challenge);
         assert_eq!(judge(300), Verdict::Show);
+    }
+
+    /// RFC 5961, Section 4.
+    #[test]
+    fn a_syn_is_challenged_whatever_it_says() {
+        for sequence in [0, u32::MAX - 10, u32::MAX - 9, u32::MAX - 8, 1 << 31] {
+            assert_eq!(judge(&header(sequence, 0, 2), &NUMBERS), Verdict::Challenge);
+            assert_eq!(judge(&header(sequence, 450, 18), &NUMBERS), Verdict::Challenge);
+        }
+        assert_eq!(judge(&header(200, 0, 6), &NUMBERS), Verdict::Drop, "a reset");
+    }
+
+    /// RFC 9293, Section 3.10.7.4; RFC 5961, Section 5.2.
+    #[test]
+    fn an_acknowledgment_that_others_have_overtaken_is_ignored_and_its_segment_is_not() {
+        let is_before = |number, flags| is_acknowledged_before(&header(7, number, flags), &NUMBERS);
+        assert!(is_before(399, 17) && is_before(100, 17));
+        assert!(!is_before(400, 17) && !is_before(99, 17) && !is_before(401, 17));
+        assert!(!is_before(399, 16), "without data");
+        assert!(!is_before(399, 20) && !is_before(399, 1));
+    }
+
+    #[test]
+    fn what_has_come_before_acknowledges_what_is_new() {
+        let expected = NUMBERS.expected;
+        let counts = |behind: u32, number, flags| {
+            let header = header(expected.wrapping_sub(behind), number, flags);
+            is_repeated_and_acknowledges(&header, &NUMBERS)
+        };
+        assert!(counts(1, 401, 16) && counts(100, 500, 16) && counts(1, 401, 17));
+        assert!(!counts(0, 401, 16) && !counts(0, 401, 17) && !counts(101, 401, 16));
+        assert!(!counts(1, 400, 16) && !counts(1, 399, 16) && !counts(1, 501, 16));
+        assert!(!counts(1, 401, 20) && !counts(1, 401, 18) && !counts(1, 401, 1));
+    }
+
+    #[test]
+    fn only_what_is_far_from_the_end_of_the_window_certainly_is_in_it() {
+        let is_inside = |end: u32, said| is_well_inside(&header(end, 0, 17), 1000, said);
+        assert!(is_inside(1000, 0) && is_inside(1050, 100));
+        assert!(!is_inside(1051, 100) && !is_inside(999, 100) && !is_inside(1001, 1));
     }
 
     #[test]

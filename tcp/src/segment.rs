@@ -69,6 +69,15 @@ impl Header {
         self.flags & (SYN | ACK | RST | FIN) == SYN
     }
 
+    pub(crate) const fn has_data(&self) -> bool {
+        self.data > 0
+    }
+
+    /// Whether it has no data, SYN or FIN.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.end() == self.sequence
+    }
+
     /// The sequence number behind the segment: SYN and FIN have one each.
     pub(crate) fn end(&self) -> u32 {
         let controls = u32::from(self.is_syn()) + u32::from(self.is_fin());
@@ -120,15 +129,54 @@ impl<'a> Segment<'a> {
     }
 }
 
+/// What is different in a copy of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) sequence: Option<u32>,
+    pub(crate) acknowledgment: Option<u32>,
+    /// As it stands in the header.
+    pub(crate) window: Option<u16>,
+    /// It has no FIN.
+    pub(crate) hides_end: bool,
+}
+
 impl Segment<'_> {
-    /// The same packet with another sequence number. Its checksum is wrong then.
-    pub(crate) fn with_sequence(&self, sequence: u32) -> Vec<u8> {
-        let (mut packet, begin) = (self.packet.to_vec(), header_len(self.packet));
-        if let Some(field) = packet.get_mut(begin + 4..begin + 8) {
-            field.copy_from_slice(&sequence.to_be_bytes());
+    /// A copy of the packet that is different. Its checksum is wrong then. None if nothing is.
+    pub(crate) fn altered(&self, change: &Change) -> Option<Vec<u8>> {
+        if *change == Change::default() {
+            return None;
         }
-        packet
+        let (mut packet, begin) = (self.packet.to_vec(), header_len(self.packet));
+        let header = packet.get_mut(begin..)?.first_chunk_mut::<20>()?;
+        if let Some(sequence) = change.sequence {
+            header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        }
+        if let Some(acknowledgment) = change.acknowledgment {
+            header[8..12].copy_from_slice(&acknowledgment.to_be_bytes());
+        }
+        if let Some(window) = change.window {
+            header[14..16].copy_from_slice(&window.to_be_bytes());
+        }
+        if change.hides_end {
+            header[13] &= !FIN;
+        }
+        Some(packet)
     }
+}
+
+/// A packet without data as the other side would send it: flag, sequence number, acknowledgment, and window as it stands in
+/// the header.
+pub(crate) fn bare(
+    ends: &Ends,
+    (control, sequence, acknowledgment, window): (TcpControl, u32, u32, u16),
+) -> Vec<u8> {
+    let theirs = Ends { local: ends.remote, remote: ends.local };
+    let reply = Reply::Acknowledgment { sequence, acknowledgment, window };
+    let (ip, mut tcp) = reply.headers(&theirs);
+    tcp.control = control;
+    let mut packet = vec![0; ip.buffer_len()];
+    emit(&ip, &tcp, &mut packet);
+    packet
 }
 
 /// A segment without data that this side sends by itself.

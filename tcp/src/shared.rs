@@ -106,7 +106,9 @@ impl Shared {
         self.give_back(&mut registrar);
         let mut core = self.lock();
         core.check()?;
-        let address = if core.connections.owned.has(address) {
+        // What has just been left may not be given back yet.
+        let owned = &mut core.connections.owned;
+        let address = if owned.has(address) || owned.reclaim(address) {
             address
         } else {
             drop(core);
@@ -255,3 +257,7 @@ fn register(registrar: &mut Registrar, address: SocketAddr) -> io::Result<Socket
     let tuple = registrar.register(&socket)?;
     Ok((tuple.address, tuple.port).into())
 }
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;

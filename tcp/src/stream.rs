@@ -70,7 +70,7 @@ impl TcpStream {
     }
 
     /// Begins to connect, and does not wait for the answer: [`TcpStream::is_connected`] says whether it has come. It is to be
-    /// waited for [`CONNECT_TIME`], or as long as the caller likes.
+    /// waited for [`CONNECT_TIME`], or as long as the caller likes. Until then, reading and writing wait.
     ///
     /// # Errors
     ///
@@ -142,13 +142,21 @@ impl TcpStream {
     }
 
     /// Whether data is sent at once, also if it is little and some is on its way (RFC 1122, Section 4.2.3.4, without the
-    /// algorithm of Nagle).
+    /// algorithm of Nagle). What is held back by then is sent, too.
     ///
     /// # Errors
     ///
     /// None but that of a stack that is over.
     pub fn set_nodelay(&self, is_nodelay: bool) -> io::Result<()> {
-        self.change(|connection| connection.socket().set_nagle_enabled(!is_nodelay))
+        self.held.handle.0.act(|core| {
+            let now = core.now();
+            let connection = core.connections.get(self.held.id)?;
+            connection.socket().set_nagle_enabled(!is_nodelay);
+            if is_nodelay {
+                core.connections.settle(self.held.id, &mut core.out, now);
+            }
+            Ok(())
+        })
     }
 
     /// What [`TcpStream::set_nodelay`] has said.
@@ -242,6 +250,7 @@ impl TcpStream {
                     connection.error = None;
                     Err(kind.into())
                 }
+                (None, None) if connection.is_pending() => Ok(None),
                 (None, None) => Ok(Some(0)),
                 (Some(len), _) => {
                     // Room that there is again may have to be said.
@@ -272,6 +281,7 @@ impl TcpStream {
                     core.connections.settle(id, &mut core.out, now);
                     Ok(Some(len))
                 }
+                None if connection.error.is_none() && connection.is_pending() => Ok(None),
                 None => Err(connection.error.take().unwrap_or(ErrorKind::BrokenPipe).into()),
             }
         })

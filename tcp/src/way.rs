@@ -1,6 +1,7 @@
 //! How long packets to another host may be, by what the system knows of the way: the MTU of the device, of the route, and
 //! what routers have said of it (RFC 1191, RFC 8201).
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rustix::net::sockopt;
@@ -10,6 +11,8 @@ use crate::segment::Ends;
 
 /// How long the system's answer is believed.
 const TIME: Duration = Duration::from_secs(1);
+/// Ways that are known at once: beyond that, all are forgotten.
+const MAX_WAYS: usize = 1024;
 /// Less than this is not believed: packets of IPv4 that every host takes (RFC 791, Section 3.2), and those of IPv6 (RFC 8200,
 /// Section 5).
 const LEAST: [usize; 2] = [576, 1280];
@@ -26,23 +29,31 @@ pub(crate) fn told(mtu: u32, now: usize, is_v4: bool) -> usize {
     said.unwrap_or_else(next).max(least)
 }
 
-/// The last answer: connections come in bursts from one host.
+/// What the system has said lately: connections come in bursts from some hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
-    last: Option<(IpAddr, IpAddr, usize, Instant)>,
+    known: HashMap<(IpAddr, IpAddr), (usize, Instant)>,
 }
 
 impl Way {
     /// Octets of a packet between these ends, `most` at most.
     pub(crate) fn mtu(&mut self, ends: &Ends, most: usize, now: Instant) -> usize {
-        let (local, remote) = (ends.local.ip(), ends.remote.ip());
-        let known = self
-            .last
-            .filter(|(from, to, _, since)| (*from, *to) == (local, remote) && now < *since + TIME);
-        let mtu = known.map_or_else(|| ask(local, ends.remote).unwrap_or(most), |known| known.2);
-        self.last = known.or(Some((local, remote, mtu, now)));
+        let way = (ends.local.ip(), ends.remote.ip());
+        let known = self.known.get(&way).filter(|(_, since)| now < *since + TIME);
+        let mtu = match known {
+            Some((mtu, _)) => *mtu,
+            None => self.learn(way, ask(way.0, ends.remote).unwrap_or(most), now),
+        };
         let [v4, v6] = LEAST;
-        mtu.clamp(if local.is_ipv4() { v4 } else { v6 }, most)
+        mtu.clamp(if way.0.is_ipv4() { v4 } else { v6 }, most)
+    }
+
+    fn learn(&mut self, way: (IpAddr, IpAddr), mtu: usize, now: Instant) -> usize {
+        if self.known.len() >= MAX_WAYS {
+            self.known.clear();
+        }
+        self.known.insert(way, (mtu, now));
+        mtu
     }
 }
 
@@ -76,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_nobody_knows_takes_what_the_stack_does_and_the_last_one_is_remembered() {
+    fn a_way_that_nobody_knows_takes_what_the_stack_does_and_others_are_remembered() {
         let ends = |local: &str, remote: &str| Ends {
             local: local.parse().unwrap(),
             remote: remote.parse().unwrap(),
@@ -85,14 +96,22 @@ mod tests {
         let now = Instant::from_secs(7);
         assert_eq!(way.mtu(&ends("198.51.100.1:80", "192.0.2.1:9"), 1500, now), 1500);
         assert_eq!(way.mtu(&ends("127.0.0.1:80", "127.0.0.1:9"), 1500, now), 1500);
-        let (a, b) = ("127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap());
+        let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
+        // Two hosts by turns.
+        way.learn((a, c), 1300, now);
         for (said, found) in [(1400, 1400), (100, 576), (9000, 1500)] {
-            way.last = Some((a, b, said, now));
+            way.learn((a, b), said, now);
             assert_eq!(way.mtu(&ends("127.0.0.1:80", "127.0.0.2:9"), 1500, now), found);
+            assert_eq!(way.mtu(&ends("127.0.0.1:80", "127.0.0.3:9"), 1500, now), 1300);
         }
         // lo has more.
-        way.last = Some((a, b, 1400, now));
+        way.learn((a, b), 1400, now);
         let later = now + TIME;
         assert_eq!(way.mtu(&ends("127.0.0.1:80", "127.0.0.2:9"), 1500, later), 1500);
+        for number in 0..2 * MAX_WAYS as u16 {
+            let [high, low] = number.to_be_bytes();
+            way.learn((a, [10, 0, high, low].into()), 1400, later);
+            assert!(way.known.len() <= MAX_WAYS);
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, Switch};
 use quicket_packets::Layout;
 use quicket_packets::client::Port;
-use quicket_tcp::{MAX_HALF_OPEN, Stack, TcpListener, TcpStream};
+use quicket_tcp::{MAX_HALF_OPEN, Stack, TcpListener, TcpStream, Watch};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -293,6 +293,75 @@ fn only_a_reset_with_the_next_sequence_number_ends_a_connection() {
     peer.send(0, address, TcpControl::Rst, 1007, Some(theirs), b"");
     let error = stream.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// RFC 5961, Section 4; RFC 9293, Section 3.10.7.4.
+#[test]
+fn who_has_forgotten_a_connection_connects_again_from_the_same_port() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (listener, address) = listen(&stack);
+    let theirs = peer.shake(0, address, 1000);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.send(0, address, TcpControl::Syn, 900_000, None, b"");
+    let said = peer.next();
+    assert_eq!((said.control, said.sequence), (TcpControl::None, theirs));
+    assert_eq!(said.acknowledgment, Some(1001));
+    // What it is answered with tells that nobody knows of it.
+    peer.send(0, address, TcpControl::Rst, 1001, None, b"");
+    let error = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    peer.shake(0, address, 900_000);
+    listener.accept().unwrap();
+}
+
+/// As a socket of the system.
+#[test]
+fn one_that_is_not_connected_yet_has_nothing_to_read_and_takes_nothing() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let mut stream = TcpStream::begin(&stack, peer.addresses[0]).unwrap();
+    let said = peer.next();
+    assert_eq!((said.control, said.acknowledgment), (TcpControl::Syn, None));
+    stream.set_nonblocking(true).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(stream.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
+    let watch = Watch::new().unwrap();
+    stream.watch(&watch, 7).unwrap();
+    let mut told = Vec::new();
+    watch.take(&mut told);
+    assert_eq!(told, [7], "at the beginning");
+    // It is looked at, and nothing can be done.
+    stream.set_nodelay(true).unwrap();
+    watch.take(&mut told);
+    assert_eq!(told, [7]);
+    let (from, next) = (stream.local_addr().unwrap(), said.sequence.wrapping_add(1));
+    peer.send(0, from, TcpControl::Syn, 5000, Some(next), b"");
+    assert_eq!(peer.next().acknowledgment, Some(5001));
+    assert_eq!(stream.write(b"x").unwrap(), 1);
+    assert_eq!(peer.next().len, 1);
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.send(0, from, TcpControl::Psh, 5001, Some(next.wrapping_add(1)), b"y");
+    assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
+}
+
+/// RFC 1122, Section 4.2.3.4.
+#[test]
+fn what_is_held_back_leaves_when_nothing_is_to_be() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (listener, address) = listen(&stack);
+    let theirs = peer.shake(0, address, 1000);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"one").unwrap();
+    stream.write_all(b"second").unwrap();
+    let said = peer.next();
+    assert_eq!((said.sequence, said.len), (theirs, 3));
+    stream.set_nodelay(true).unwrap();
+    let said = peer.next();
+    assert_eq!((said.sequence, said.len), (theirs.wrapping_add(3), 6));
 }
 
 /// RFC 9293, Section 3.10.7.4: what was not sent is not acknowledged, and nobody else suffers.

@@ -429,10 +429,13 @@ impl Lender {
 
     fn turn_connecting(&mut self, id: u64) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
-        let State::Connecting(Connecting { stream, until, .. }) = &mut socket.state else { return };
+        let State::Connecting(Connecting { stream, until, waiter, .. }) = &mut socket.state else {
+            return;
+        };
         if socket.ready.hung_up {
             let _ = stream.set_reset_on_drop(true);
-            return self.remove(id);
+            let waiter = waiter.take();
+            return self.abandon(id, waiter);
         }
         let outcome = match stream.is_connected() {
             Ok(false) if *until > Instant::now() => return,
@@ -446,7 +449,7 @@ impl Lender {
         };
         let Connecting { stream, filler, waiter, .. } = connecting;
         if !socket.discard(filler, &mut self.scratch) {
-            return self.remove(id);
+            return self.abandon(id, waiter);
         }
         let answer = match outcome {
             Ok(()) => {
@@ -471,6 +474,15 @@ impl Lender {
             self.visitors.answer(waiter, &answer, None);
         }
         self.schedule(id);
+    }
+
+    /// A socket ends while somebody may wait for its connection: another thread has closed it or shut it down.
+    fn abandon(&mut self, id: u64, waiter: Option<u64>) {
+        self.remove(id);
+        if let Some(waiter) = waiter {
+            let answer = Answer::error(Errno::CONNABORTED.raw_os_error());
+            self.visitors.answer(waiter, &answer, None);
+        }
     }
 
     fn turn_connected(&mut self, id: u64) {

@@ -1,10 +1,14 @@
 //! How connections end, and what programs hear of it.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
+use std::process::Stdio;
 use std::time::Duration;
 
+use quicket_packets::Layout;
+use quicket_packets::client::Port;
 use quicket_tcp::TcpListener;
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::common::{PATIENCE, Switch, pattern, until};
 use crate::lent::{Lent, Program, connect, free};
@@ -83,6 +87,48 @@ print(poll.poll(0.2))
     let switch = Switch::start();
     let (lent, nobody) = (Lent::new(&switch), free());
     assert_eq!(lent.run("python3", &["-c", CLIENT, &nobody.port().to_string()]), "[]\n");
+    lent.end();
+}
+
+/// Another thread shuts a socket down, or closes it, whose connection has not been answered.
+#[test]
+fn a_client_that_waits_hears_that_its_socket_was_taken_away() {
+    const CLIENT: &str = python!(
+        "
+stream = socket.socket()
+def connect():
+    print(errno.errorcode[stream.connect_ex(to)])
+thread = threading.Thread(target=connect)
+thread.start()
+sys.stdin.readline()
+if sys.argv[2] == 'close':
+    stream.close()
+else:
+    stream.shutdown(socket.SHUT_RDWR)
+thread.join()
+"
+    );
+    let switch = Switch::start();
+    let lent = Lent::new(&switch);
+    // Somebody who hears of a client, and says nothing.
+    let mut port = Port::open(&switch.path, Layout::new(16, 16, 2048).unwrap()).unwrap();
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let at = port.register(&socket).unwrap().port.to_string();
+    for how in ["shutdown", "close"] {
+        let mut command = lent.command("python3");
+        command.args(["-c", CLIENT, &at, how]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut client = Program::start(&mut command);
+        assert!(port.wait(Some(PATIENCE)).unwrap(), "no SYN");
+        port.receive(u32::MAX, |_| ()).unwrap();
+        client.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+        client.wait();
+        let mut told = String::new();
+        client.0.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+        assert_eq!(told, "ECONNABORTED\n", "{how}");
+        port.receive(u32::MAX, |_| ()).unwrap();
+    }
     lent.end();
 }
 
