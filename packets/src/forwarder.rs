@@ -6,7 +6,6 @@ pub(crate) mod fuzz;
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use quicket_bpf::Tuples;
@@ -120,8 +119,6 @@ pub struct Forwarder {
     errors: Shares,
     /// Counters of ports that have gone.
     gone: Counters,
-    /// Descriptors that have come by the bells of ports.
-    handed: Vec<(Owner, OwnedFd)>,
 }
 
 impl Forwarder {
@@ -139,7 +136,6 @@ impl Forwarder {
             network: Network::new(),
             errors: Shares::default(),
             gone: Counters::default(),
-            handed: Vec::new(),
         }
     }
 
@@ -224,12 +220,6 @@ impl Forwarder {
             port.watcher = port.watcher.filter(|watcher| *watcher != number);
         }
         port.map(|port| port.bell)
-    }
-
-    /// Descriptors that have come by the bells of ports, which are broken for that. Closing one can wait as long as its program
-    /// likes.
-    pub fn take_handed(&mut self) -> Vec<(Owner, OwnedFd)> {
-        std::mem::take(&mut self.handed)
     }
 
     /// Has a port shown what another one sends, and what comes for it, from now on. Returns false if one is already,
@@ -338,12 +328,10 @@ impl Forwarder {
         self.network.end();
     }
 
-    /// Looks at a port again that has rung.
+    /// Looks at a port again that has rung. One is broken by whose bell descriptors have come: they are still in there.
     pub fn rouse(&mut self, number: Owner) {
         let Some(port) = port(&mut self.ports, number) else { return };
-        let handed = port.bell.hush_stranger();
-        if !handed.as_ref().is_ok_and(Vec::is_empty) {
-            self.handed.extend(handed.into_iter().flatten().map(|handed| (number, handed)));
+        if port.bell.hush_stranger().is_err() {
             self.broken.push(number);
         } else if !port.is_active {
             (port.is_active, port.idle) = (true, 0);

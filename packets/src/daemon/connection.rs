@@ -98,7 +98,7 @@ impl Daemon {
             }
             let (user, serial) = (connection.user, connection.serial);
             let is_confined = connection.is_confined;
-            if self.is_flooding(user, serial) {
+            if self.is_flooding(user, serial) || self.is_beyond_room(&connection.socket) {
                 log::warn!(
                     "a connection of user {user} is closed: he hands over more than is closed"
                 );
@@ -175,17 +175,6 @@ impl Daemon {
     fn put_away(&self, user: u32, serial: u64, descriptors: impl IntoIterator<Item = OwnedFd>) {
         if let Some(user) = self.users.get(&user) {
             user.clerk(serial).close(descriptors);
-        }
-    }
-
-    /// Has the clerks close what has come by the bells of ports.
-    pub(super) fn put_away_handed(&mut self) {
-        for (port, descriptor) in self.forwarder.take_handed() {
-            let owner = self.connections.iter().flatten().find(|connection| connection.has(port));
-            match owner.map(|connection| (connection.user, connection.serial)) {
-                Some((user, serial)) => self.put_away(user, serial, [descriptor]),
-                None => self.turn_away(descriptor, None),
-            }
         }
     }
 

@@ -30,13 +30,14 @@ use rustix::process::{Resource, getrlimit};
 use crate::counters::Counters;
 use crate::evidence;
 use crate::forwarder::Forwarder;
+use crate::local;
 use crate::tuple::Tuple;
 use clerk::{Clerk, Desk, Finding};
 use connection::Connection;
 use devices::Works;
 use place::Place;
 use reserve::Reserved;
-use user::{User, has_descriptors};
+use user::{User, has_descriptors, has_room};
 
 pub use reserve::MAX_RESERVED;
 pub use user::{
@@ -337,6 +338,12 @@ impl Daemon {
         has_descriptors(&self.users, self.limit, user)
     }
 
+    /// Whether descriptors come with the next message for which this process has no room.
+    fn is_beyond_room(&self, socket: &OwnedFd) -> bool {
+        !has_room(&self.users, self.limit, self.porter.as_ref())
+            && local::brings_descriptors(socket.as_fd())
+    }
+
     /// Ends a connection, with its port and tuples.
     fn close(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
@@ -398,7 +405,6 @@ impl Daemon {
 
     /// Closes connections whose ports have lied or gone.
     fn remove_broken(&mut self) {
-        self.put_away_handed();
         while let Some(port) = self.forwarder.take_broken() {
             let has = |c: &Option<Connection>| c.as_ref().is_some_and(|c| c.has(port));
             match self.connections.iter().position(has) {
@@ -421,3 +427,7 @@ fn limit() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
+
+#[cfg(test)]
+#[path = "strangers_tests.rs"]
+mod tests;
