@@ -16,6 +16,7 @@ use crate::counters::{Counters, Reason};
 use crate::device::Network;
 use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
+use crate::told::Told;
 use crate::tuple::{Key, Tuple};
 use crate::watch;
 use errors::Shares;
@@ -119,6 +120,7 @@ pub struct Forwarder {
     errors: Shares,
     /// Counters of ports that have gone.
     gone: Counters,
+    told: Told,
 }
 
 impl Forwarder {
@@ -136,6 +138,7 @@ impl Forwarder {
             network: Network::new(),
             errors: Shares::default(),
             gone: Counters::default(),
+            told: Told::default(),
         }
     }
 
@@ -251,7 +254,8 @@ impl Forwarder {
     pub fn register(&mut self, number: Owner, tuple: Tuple) -> Result<(), Refusal> {
         self.registry.register(tuple.into(), number)?;
         if let Err(error) = self.network.add_tuple(tuple) {
-            log::warn!("the kernel does not take {tuple}: {error}");
+            let line = format_args!("the kernel does not take {tuple}: {error}");
+            self.told.say(log::Level::Warn, line);
             self.registry.remove(tuple.into(), number);
             return Err(Refusal::Full);
         }

@@ -32,6 +32,7 @@ mod queues;
 mod registrar;
 pub mod registry;
 mod sys;
+mod told;
 pub mod traffic;
 mod tuple;
 pub mod udp;

@@ -99,9 +99,8 @@ impl Daemon {
             let (user, serial) = (connection.user, connection.serial);
             let is_confined = connection.is_confined;
             if self.is_flooding(user, serial) || self.is_beyond_room(&connection.socket) {
-                log::warn!(
-                    "a connection of user {user} is closed: he hands over more than is closed"
-                );
+                let line = "a connection of his is closed: he hands over more than is closed";
+                self.say_of(user, format_args!("{line}"));
                 return self.close(at);
             }
             let mut buffer = [0; MAX_MESSAGE];

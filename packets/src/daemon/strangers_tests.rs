@@ -10,6 +10,7 @@ use rustix::net::{
 };
 
 use super::*;
+use crate::client::Port;
 use crate::protocol::{Answer, MAX_MESSAGE, Request, Sizes, VERSION};
 
 /// How long the switch may take.
@@ -111,4 +112,36 @@ fn what_came_by_a_bell_before_its_connection_ended_is_closed_by_the_clerk_of_its
         (0..100).for_each(|_| bench.turn());
         assert!(bench.daemon.connections[1].is_some(), "the other one's port stays");
     }
+}
+
+/// Others had what the system did not have for a while: no program of this switch goes, so that nothing tells when it is there again.
+#[test]
+fn who_was_not_let_in_for_want_of_descriptors_is_let_in_once_there_are_some() {
+    let path = std::env::temp_dir().join(format!("quicket-deaf-{}", std::process::id()));
+    let mut daemon = Daemon::bind(&path, false).unwrap();
+    daemon.be_deaf();
+    let (stop, stopped) = UnixStream::pair().unwrap();
+    let switch = std::thread::spawn(move || daemon.run(stopped.as_fd()).unwrap());
+    let (opened, opens) = channel();
+    let program = std::thread::spawn(move || {
+        let layout = quicket_ring::Layout::new(16, 16, 128).unwrap();
+        let _ = opened.send(Port::open(&path, layout).is_ok());
+    });
+    assert_eq!(opens.recv_timeout(PATIENCE), Ok(true), "nobody is let in any more");
+    drop(stop);
+    switch.join().unwrap();
+    program.join().unwrap();
+}
+
+/// As after `be_deaf` for want of what there still is not: it is tried now and then, and not all the time.
+#[test]
+fn a_switch_that_lets_nobody_in_tries_again_now_and_then() {
+    let mut bench = Bench::new();
+    bench.daemon.be_deaf();
+    let begun = Instant::now();
+    while bench.daemon.is_deaf {
+        bench.turn();
+        assert!(begun.elapsed() < PATIENCE, "it is deaf for ever");
+    }
+    assert!(begun.elapsed() >= DEAF_TIME, "it tries all the time");
 }

@@ -5,6 +5,7 @@ use std::io;
 
 use super::clerk::{Clerk, Desk};
 use crate::local::MAX_DESCRIPTORS;
+use crate::told::Told;
 
 /// Users who have something there.
 pub const MAX_USERS: usize = 64;
@@ -38,6 +39,8 @@ pub(super) struct User {
     pub(super) queues: usize,
     pub(super) memory: usize,
     pub(super) tuples: usize,
+    /// What was said of him.
+    pub(super) told: Told,
     clerk: Clerk,
     /// Clerks of connections that were handed on, by their serial numbers: what comes by one of those keeps nobody else of the account
     /// waiting. None for those that share one.
@@ -50,8 +53,17 @@ pub(super) struct User {
 
 impl User {
     pub(super) fn new(clerk: Clerk) -> Self {
-        let (apart, shared, gone) = (HashMap::new(), None, Vec::new());
-        Self { connections: 0, queues: 0, memory: 0, tuples: 0, clerk, apart, shared, gone }
+        Self {
+            connections: 0,
+            queues: 0,
+            memory: 0,
+            tuples: 0,
+            told: Told::default(),
+            clerk,
+            apart: HashMap::new(),
+            shared: None,
+            gone: Vec::new(),
+        }
     }
 
     /// Who touches what comes by the connection of that serial number.
@@ -105,9 +117,9 @@ impl User {
         self.clerk.held() + self.others().map(Clerk::held).sum::<usize>()
     }
 
-    /// Nothing is left of him, not even a descriptor that is being closed.
+    /// Nothing is left of him, not even a descriptor that is being closed, nor a line about him that another one would follow at once.
     pub(super) fn is_idle(&self) -> bool {
-        self.connections == 0 && self.held() == 0
+        self.connections == 0 && self.held() == 0 && !self.told.is_recent()
     }
 
     pub(super) fn may_register(&self) -> bool {
