@@ -327,8 +327,10 @@ fn descriptors_for_which_there_is_no_room_have_the_switch_wait_nowhere() {
         assert!(send(&to, &[0], &[lingers.as_fd()]));
         let [first, more @ ..] = &controls;
         // Whoever closes them last waits: the switch.
-        switch.paused(|| as_user(user, || send(first, &[4], &[holder.as_fd()])));
-        drop((lingers, to, holder));
+        switch.paused(|| {
+            as_user(user, || send(first, &[4], &[holder.as_fd()]));
+            drop((lingers, to, holder));
+        });
         let hand_over = || more.each_ref().map(|control| many_and_lingering(control, &[4]));
         let ends = switch.paused(|| as_user(user, hand_over));
         kept.push(Box::new((controls, end, ends)));
