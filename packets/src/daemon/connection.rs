@@ -98,10 +98,15 @@ impl Daemon {
             }
             let (user, serial) = (connection.user, connection.serial);
             let is_confined = connection.is_confined;
-            if self.is_flooding(user, serial) || self.is_beyond_room(&connection.socket) {
+            if self.is_flooding(user, serial) {
                 let line = "a connection of his is closed: he hands over more than is closed";
                 self.say_of(user, format_args!("{line}"));
                 return self.close(at);
+            }
+            let Some(Some(connection)) = self.connections.get(at) else { return };
+            if self.is_beyond_room(&connection.socket) {
+                // It is looked at again with the next events.
+                return;
             }
             let mut buffer = [0; MAX_MESSAGE];
             let received = local::receive(connection.socket.as_fd(), &mut buffer);
