@@ -72,9 +72,15 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     // Warnings of the libraries, or what RUST_LOG asks for.
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
-        .format_timestamp(None)
-        .init();
+    let warnings = env_logger::Env::default().default_filter_or("warn");
+    let mut logger = env_logger::Builder::from_env(warnings);
+    logger.format_timestamp(None);
+    #[cfg(target_os = "linux")]
+    if forwards_packets(&args.command) {
+        // The thread that forwards says what is wrong: others would wait for who reads that.
+        logger.target(env_logger::Target::Pipe(Box::new(serve::Lines)));
+    }
+    logger.init();
     let outcome = match &args.command {
         Command::Serve(serve) => serve::run(serve),
         Command::Get(get) => get::run(get),
@@ -108,6 +114,14 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Whether a thread of this command forwards packets.
+#[cfg(target_os = "linux")]
+fn forwards_packets(command: &Command) -> bool {
+    use self::args::SwitchCommand::Packets;
+
+    matches!(command, Command::Switch(switch) if matches!(switch.command, Some(Packets(_))))
 }
 
 /// The command line, or the code to end with where it asked for help, or makes no sense.

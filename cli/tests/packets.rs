@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -68,6 +68,49 @@ fn stacks_exchange_frames_through_it_and_hear_its_end() {
     told.read_line(&mut line).unwrap();
     assert!(line.contains("is ready"), "{line}");
     open(&path);
+}
+
+/// A pipe that is full.
+#[test]
+fn who_does_not_read_what_it_says_keeps_no_frame_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut command = quicket(folder.path());
+    command.args(["switch", "packets", "--name"]).arg(&path).stderr(writer.try_clone().unwrap());
+    let mut switch = Process(command.spawn().unwrap());
+    drop(command);
+    let mut told = BufReader::new(reader);
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("is ready"), "{line}");
+    // The switch has the same flags: its own writes are to wait.
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'\n']).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).unwrap();
+    drop(writer);
+    let (one, address) = open(&path);
+    let mut watcher = Port::open(&path, Layout::new(16, 16, 2048).unwrap()).unwrap();
+    watcher
+        .watch(quicket_packets::Tuple { address: address.ip(), protocol: 17, port: address.port() })
+        .unwrap();
+    // The other one's port ends with it, which is worth a line.
+    drop(one);
+    assert!(watcher.wait(Some(LONG)).is_err(), "the switch waits for who reads");
+    let (mut one, from) = open(&path);
+    let mut frame = Some(());
+    one.send(|slot| frame.take().and_then(|()| compose::udp(slot, from, from, b"here"))).unwrap();
+    assert!(one.wait(Some(LONG)).unwrap());
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        told.read_to_string(&mut text).unwrap();
+        text
+    });
+    let pid = switch.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(switch.wait().unwrap().success());
+    let text = reading.join().unwrap();
+    assert!(text.contains("port with queue"), "{}", text.trim());
 }
 
 fn line(child: &mut Child) -> String {

@@ -6,7 +6,6 @@ pub(crate) mod fuzz;
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use quicket_bpf::Tuples;
@@ -17,6 +16,7 @@ use crate::counters::{Counters, Reason};
 use crate::device::Network;
 use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
+use crate::told::Told;
 use crate::tuple::{Key, Tuple};
 use crate::watch;
 use errors::Shares;
@@ -120,8 +120,7 @@ pub struct Forwarder {
     errors: Shares,
     /// Counters of ports that have gone.
     gone: Counters,
-    /// Descriptors that have come by the bells of ports.
-    handed: Vec<(Owner, OwnedFd)>,
+    told: Told,
 }
 
 impl Forwarder {
@@ -139,7 +138,7 @@ impl Forwarder {
             network: Network::new(),
             errors: Shares::default(),
             gone: Counters::default(),
-            handed: Vec::new(),
+            told: Told::default(),
         }
     }
 
@@ -226,12 +225,6 @@ impl Forwarder {
         port.map(|port| port.bell)
     }
 
-    /// Descriptors that have come by the bells of ports, which are broken for that. Closing one can wait as long as its program
-    /// likes.
-    pub fn take_handed(&mut self) -> Vec<(Owner, OwnedFd)> {
-        std::mem::take(&mut self.handed)
-    }
-
     /// Has a port shown what another one sends, and what comes for it, from now on. Returns false if one is already,
     /// or there is no such port.
     pub fn watch(&mut self, number: Owner, watcher: Owner) -> bool {
@@ -261,7 +254,8 @@ impl Forwarder {
     pub fn register(&mut self, number: Owner, tuple: Tuple) -> Result<(), Refusal> {
         self.registry.register(tuple.into(), number)?;
         if let Err(error) = self.network.add_tuple(tuple) {
-            log::warn!("the kernel does not take {tuple}: {error}");
+            let line = format_args!("the kernel does not take {tuple}: {error}");
+            self.told.say(log::Level::Warn, line);
             self.registry.remove(tuple.into(), number);
             return Err(Refusal::Full);
         }
@@ -338,12 +332,10 @@ impl Forwarder {
         self.network.end();
     }
 
-    /// Looks at a port again that has rung.
+    /// Looks at a port again that has rung. One is broken by whose bell descriptors have come: they are still in there.
     pub fn rouse(&mut self, number: Owner) {
         let Some(port) = port(&mut self.ports, number) else { return };
-        let handed = port.bell.hush_stranger();
-        if !handed.as_ref().is_ok_and(Vec::is_empty) {
-            self.handed.extend(handed.into_iter().flatten().map(|handed| (number, handed)));
+        if port.bell.hush_stranger().is_err() {
             self.broken.push(number);
         } else if !port.is_active {
             (port.is_active, port.idle) = (true, 0);

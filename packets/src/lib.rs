@@ -33,6 +33,7 @@ mod refused;
 mod registrar;
 pub mod registry;
 mod sys;
+mod told;
 pub mod traffic;
 mod tuple;
 pub mod udp;

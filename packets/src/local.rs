@@ -6,12 +6,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
 /// The most descriptors that the system lets come with a message (SCM_MAX_FD).
-const MAX_DESCRIPTORS: usize = 253;
+pub(crate) const MAX_DESCRIPTORS: usize = 253;
 /// Room for them, and for the alignment of what is before them.
 const CONTROL_LEN: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 
@@ -53,4 +53,14 @@ pub(crate) fn receive(
         }
     }
     Ok((message.bytes, descriptors))
+}
+
+/// Whether descriptors come with the next message, which stays where it is, and so do they.
+pub(crate) fn brings_descriptors(from: BorrowedFd<'_>) -> bool {
+    let (mut buffer, mut none) = ([0; 1], RecvAncillaryBuffer::default());
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    let seen = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(from, &mut [IoSliceMut::new(&mut buffer)], &mut none, flags)
+    });
+    seen.is_ok_and(|seen| seen.flags.contains(ReturnFlags::CTRUNC))
 }

@@ -39,6 +39,8 @@ const COLLECTOR: u32 = 64_204;
 const SPY: u32 = 64_205;
 const GLUTTON: u32 = 64_206;
 const HOST: u32 = 64_207;
+const RINGER: u32 = 64_208;
+const CROWD: [u32; 3] = [64_209, 64_210, 64_211];
 const VICTIM: u32 = 64_202;
 const PATH: &str = "QUICKET_PACKETS_OF_ALL";
 
@@ -156,10 +158,14 @@ fn connect(path: &Path) -> OwnedFd {
 
 /// Sends a message with descriptors. That may fail: who does so is thrown out.
 fn send(to: impl AsFd, message: &[u8], with: &[BorrowedFd<'_>]) -> bool {
+    send_with(to, message, with, SendFlags::empty())
+}
+
+fn send_with(to: impl AsFd, message: &[u8], with: &[BorrowedFd<'_>], how: SendFlags) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
     assert!(rights.push(SendAncillaryMessage::ScmRights(with)));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | how;
     rustix::net::sendmsg(to, &[IoSlice::new(message)], &mut rights, flags).is_ok()
 }
 
@@ -264,10 +270,79 @@ fn what_waits_when_it_is_closed_has_the_switch_wait_nowhere() {
         let (one, third) = lingering();
         let liar = common::Liar::open(&switch.path);
         assert!(send(&liar.bell, &[1], &[one.as_fd()]));
-        (other, third)
+        drop((one, liar));
+        // Out of band: reading what comes behind it would free it.
+        let (one, fourth) = lingering();
+        let liar = common::Liar::open(&switch.path);
+        assert!(send_with(&liar.bell, &[1], &[one.as_fd()], SendFlags::OOB));
+        drop(one);
+        assert!(liar.is_expelled(), "who hands over descriptors out of band");
+        (other, third, fourth)
     });
     switch.serves();
     drop((ends, more));
+}
+
+/// As many descriptors as come with a message, of which the last one waits when it is closed, and its other end.
+fn many_and_lingering(to: impl AsFd, message: &[u8]) -> TcpStream {
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let (one, other) = lingering();
+    let mut many = [file.as_fd(); 253];
+    many[252] = one.as_fd();
+    if !send(to, message, &many) {
+        // Nobody else has it: it is closed here.
+        rustix::net::sockopt::set_socket_linger(&one, None).unwrap();
+    }
+    other
+}
+
+/// More than the switch has room for, in one look: what has no room is closed by the kernel when it is read.
+#[test]
+fn descriptors_by_many_bells_at_once_are_not_taken() {
+    let Some(switch) = Of::all("descriptors_by_many_bells_at_once_are_not_taken") else {
+        return;
+    };
+    let liars = as_user(RINGER, || [(); 6].map(|()| common::Liar::open(&switch.path)));
+    let ring = || liars.each_ref().map(|liar| many_and_lingering(&liar.bell, &[1]));
+    let kept = switch.paused(|| as_user(RINGER, ring));
+    switch.serves();
+    assert!(liars.iter().all(common::Liar::is_expelled));
+    drop(kept);
+}
+
+/// Whose clerks get nothing done.
+#[test]
+fn descriptors_for_which_there_is_no_room_have_the_switch_wait_nowhere() {
+    let Some(switch) =
+        Of::all("descriptors_for_which_there_is_no_room_have_the_switch_wait_nowhere")
+    else {
+        return;
+    };
+    let (mut one, mut other) = as_user(VICTIM, || (switch.stack(), switch.stack()));
+    let mut kept: Vec<Box<dyn Send>> = Vec::new();
+    // Standing still for a moment waits for a call that closes something, too.
+    let begun = Instant::now();
+    let crowd = CROWD.map(|user| as_user(user, || [(); 5].map(|()| connect(&switch.path))));
+    for (user, controls) in CROWD.into_iter().zip(crowd) {
+        let (to, holder) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (lingers, end) = lingering();
+        assert!(send(&to, &[0], &[lingers.as_fd()]));
+        let [first, more @ ..] = &controls;
+        // Whoever closes them last waits: the switch.
+        switch.paused(|| {
+            as_user(user, || send(first, &[4], &[holder.as_fd()]));
+            drop((lingers, to, holder));
+        });
+        let hand_over = || more.each_ref().map(|control| many_and_lingering(control, &[4]));
+        let ends = switch.paused(|| as_user(user, hand_over));
+        kept.push(Box::new((controls, end, ends)));
+    }
+    for _ in 0..100 {
+        one.send(other.address, b"there");
+        assert_eq!(other.receive(), (one.address, b"there".to_vec()));
+    }
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    drop(kept);
 }
 
 #[test]

@@ -1,18 +1,14 @@
 //! What wakes a side that sleeps.
 
 use std::io::{self, ErrorKind, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType,
+    sockopt,
 };
-
-/// The most descriptors that the system lets come with a message (SCM_MAX_FD).
-const MAX_DESCRIPTORS: usize = 253;
 
 /// One end of a pair of bells: rings at the other end, and is readable when that one has rung or has gone.
 ///
@@ -45,6 +41,10 @@ impl Bell {
             SocketFlags::CLOEXEC,
             None,
         )?;
+        // Otherwise the kernel frees an octet that comes out of band (MSG_OOB) within a call that reads what comes after it, and
+        // closes descriptors that came along, there and then.
+        sockopt::set_socket_oobinline(&one, true)?;
+        sockopt::set_socket_oobinline(&other, true)?;
         Ok((Self(one), Self(other)))
     }
 
@@ -87,30 +87,34 @@ impl Bell {
         }
     }
 
-    /// As [`Bell::hush`], of an end that a hostile program has: descriptors that it has sent along are returned. The kernel
-    /// closes those that nobody takes, here and now, and that may wait as long as that program likes.
+    /// As [`Bell::hush`], of an end that a hostile program has. Descriptors that it has sent along stay where they are: the kernel
+    /// closes those that nobody takes when it is read, here and now, and that may wait as long as that program likes; and those that
+    /// are taken would be more than this process may have.
     ///
     /// # Errors
     ///
-    /// When the other end is closed, and all rings have been taken.
-    pub fn hush_stranger(&self) -> Result<Vec<OwnedFd>, Gone> {
+    /// When the other end is closed, and all rings have been taken; or when descriptors have come. Then it is not to be read here any more.
+    pub fn hush_stranger(&self) -> Result<(), Gone> {
         let mut rings = [0; 1024];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = rustix::io::retry_on_intr(|| {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let seen = rustix::io::retry_on_intr(|| {
             let mut rings = [IoSliceMut::new(&mut rings)];
-            rustix::net::recvmsg(&self.0, &mut rings, &mut control, flags)
+            rustix::net::recvmsg(&self.0, &mut rings, &mut RecvAncillaryBuffer::default(), flags)
         });
-        let mut descriptors = Vec::new();
-        for part in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = part {
-                descriptors.extend(rights);
+        let rung = match seen {
+            Ok(seen) if seen.bytes == 0 || seen.flags.contains(ReturnFlags::CTRUNC) => {
+                return Err(Gone);
             }
-        }
-        match received {
-            Ok(message) if message.bytes == 0 => Err(Gone),
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(descriptors),
+            Ok(seen) => seen.bytes,
+            Err(rustix::io::Errno::AGAIN) => return Ok(()),
+            Err(_) => return Err(Gone),
+        };
+        // No more than was seen: behind that, some may have come meanwhile.
+        let Some(seen) = rings.get_mut(..rung) else { return Err(Gone) };
+        match rustix::io::retry_on_intr(|| {
+            rustix::net::recv(&self.0, &mut *seen, RecvFlags::DONTWAIT)
+        }) {
+            Ok(_) => Ok(()),
             Err(_) => Err(Gone),
         }
     }
@@ -157,7 +161,72 @@ impl AsFd for Bell {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+
+    use rustix::net::{RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage};
+
     use super::*;
+
+    /// Rings, with so many descriptors.
+    fn send(bell: &Bell, descriptors: usize, flags: SendFlags) {
+        let file = File::open("/dev/null").unwrap();
+        let many = vec![file.as_fd(); descriptors];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        assert!(many.is_empty() || rights.push(SendAncillaryMessage::ScmRights(&many)));
+        let flags = flags | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(bell, &[IoSlice::new(&[1])], &mut rights, flags).unwrap();
+    }
+
+    /// Reads it: how many octets and descriptors have come.
+    fn read(bell: &Bell) -> (usize, usize) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut rights = RecvAncillaryBuffer::new(&mut space);
+        let (mut octets, mut count) = ([0; 1024], 0);
+        let mut octets = [IoSliceMut::new(&mut octets)];
+        let read = rustix::net::recvmsg(bell, &mut octets, &mut rights, RecvFlags::DONTWAIT);
+        for part in rights.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                count += rights.count();
+            }
+        }
+        (read.map_or(0, |read| read.bytes), count)
+    }
+
+    #[test]
+    fn descriptors_that_come_by_a_bell_are_neither_taken_nor_closed() {
+        for out_of_band in [SendFlags::empty(), SendFlags::OOB] {
+            for before in [0, 3] {
+                let (ours, theirs) = Bell::pair().unwrap();
+                (0..before).for_each(|_| theirs.ring().unwrap());
+                for descriptors in [253, 1] {
+                    send(&theirs, descriptors, out_of_band);
+                }
+                assert_eq!(ours.hush_stranger(), Err(Gone), "{out_of_band:?} {before}");
+                assert_eq!(read(&ours), (before + 1, 253), "{out_of_band:?} {before}");
+                assert_eq!((ours.hush_stranger(), read(&ours)), (Err(Gone), (1, 1)));
+                assert_eq!(ours.hush_stranger(), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_stranger_is_heard_as_others_are() {
+        let (ours, theirs) = Bell::pair().unwrap();
+        assert_eq!(ours.hush_stranger(), Ok(()));
+        (0..100).for_each(|_| theirs.ring().unwrap());
+        send(&theirs, 0, SendFlags::OOB);
+        for _ in 0..2 {
+            assert!(ours.wait(Some(Duration::ZERO)).unwrap());
+            assert_eq!(ours.hush_stranger(), Ok(()));
+        }
+        assert!(!ours.wait(Some(Duration::ZERO)).unwrap());
+        theirs.ring().unwrap();
+        drop(theirs);
+        assert_eq!((ours.hush_stranger(), ours.hush_stranger()), (Ok(()), Err(Gone)));
+    }
 
     #[test]
     fn a_bell_rings_at_the_other_end_until_that_hushes() {

@@ -132,6 +132,20 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     LOG.get_or_init(|| Log::new(io::stderr())).say(line.to_string());
 }
 
+/// Takes what others write line by line, each in one piece, as [`say`] does.
+pub(crate) struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        say(format_args!("{}", String::from_utf8_lossy(line).trim_end_matches('\n')));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Waits until what was said has been written, but not for long.
 pub(crate) fn flush() {
     LOG.get().iter().for_each(|log| log.flush());

@@ -19,7 +19,7 @@ mod stall;
 mod tcp;
 
 pub(crate) use limit::raise_limit;
-pub(crate) use log::{flush, say};
+pub(crate) use log::{Lines, flush, say};
 pub(crate) use signals::{hung_up, stop};
 
 use std::future::Future;

@@ -136,16 +136,7 @@ fn run(work: Receiver<Job>, desk: &Desk, count: &Count) {
                 let _ = desk.bell.ring();
             }
             Job::Close(descriptor) => put_down(descriptor),
-            Job::End(socket) => {
-                // What is left in there.
-                let mut buffer = [0; MAX_MESSAGE];
-                while let Ok((len, descriptors)) = local::receive(socket.as_fd(), &mut buffer) {
-                    if len == 0 && descriptors.is_empty() {
-                        break;
-                    }
-                    descriptors.into_iter().for_each(put_down);
-                }
-            }
+            Job::End(socket) => empty(&socket, count),
             Job::Free(socket) => hold::release(socket),
         }
         count.all.fetch_sub(1, Ordering::Relaxed);
@@ -154,6 +145,22 @@ fn run(work: Receiver<Job>, desk: &Desk, count: &Count) {
         }
         if desk.is_awaited.load(Ordering::Acquire) {
             let _ = desk.bell.ring();
+        }
+    }
+}
+
+/// Closes what is left in a local socket.
+fn empty(socket: &OwnedFd, count: &Count) {
+    let mut buffer = [0; MAX_MESSAGE];
+    while let Ok((len, descriptors)) = local::receive(socket.as_fd(), &mut buffer) {
+        if len == 0 && descriptors.is_empty() {
+            break;
+        }
+        // The process has so many fewer while one of them waits.
+        count.all.fetch_add(descriptors.len(), Ordering::Relaxed);
+        for descriptor in descriptors {
+            put_down(descriptor);
+            count.all.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

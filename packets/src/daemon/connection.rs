@@ -99,10 +99,14 @@ impl Daemon {
             let (user, serial) = (connection.user, connection.serial);
             let is_confined = connection.is_confined;
             if self.is_flooding(user, serial) {
-                log::warn!(
-                    "a connection of user {user} is closed: he hands over more than is closed"
-                );
+                let line = "a connection of his is closed: he hands over more than is closed";
+                self.say_of(user, format_args!("{line}"));
                 return self.close(at);
+            }
+            let Some(Some(connection)) = self.connections.get(at) else { return };
+            if self.is_beyond_room(&connection.socket) {
+                // It is looked at again with the next events.
+                return;
             }
             let mut buffer = [0; MAX_MESSAGE];
             let received = local::receive(connection.socket.as_fd(), &mut buffer);
@@ -169,17 +173,6 @@ impl Daemon {
     fn put_away(&self, user: u32, serial: u64, descriptors: impl IntoIterator<Item = OwnedFd>) {
         if let Some(user) = self.users.get(&user) {
             user.clerk(serial).close(descriptors);
-        }
-    }
-
-    /// Has the clerks close what has come by the bells of ports.
-    pub(super) fn put_away_handed(&mut self) {
-        for (port, descriptor) in self.forwarder.take_handed() {
-            let owner = self.connections.iter().flatten().find(|connection| connection.has(port));
-            match owner.map(|connection| (connection.user, connection.serial)) {
-                Some((user, serial)) => self.put_away(user, serial, [descriptor]),
-                None => self.turn_away(descriptor, None),
-            }
         }
     }
 

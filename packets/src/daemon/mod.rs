@@ -11,6 +11,7 @@ mod reserve;
 mod user;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Arguments;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -19,6 +20,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use log::Level;
 use quicket_ring::Bell;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -30,13 +32,15 @@ use rustix::process::{Resource, getrlimit};
 use crate::counters::Counters;
 use crate::evidence;
 use crate::forwarder::Forwarder;
+use crate::local;
+use crate::told::Told;
 use crate::tuple::Tuple;
 use clerk::{Clerk, Desk, Finding};
 use connection::Connection;
 use devices::Works;
 use place::Place;
 use reserve::Reserved;
-use user::{User, has_descriptors};
+use user::{User, has_descriptors, has_room};
 
 pub use reserve::MAX_RESERVED;
 pub use user::{
@@ -50,8 +54,13 @@ pub const MAX_CONNECTIONS: usize = 1024;
 const TURNS_PER_LOOK: u32 = 16;
 /// After so much time they are listened to in a turn without frames, as others may have had this core meanwhile.
 const LOOK_TIME: Duration = Duration::from_micros(50);
+/// After so much time it is tried again whether programs can be let in.
+const DEAF_TIME: Duration = Duration::from_millis(100);
 /// What is looked at then.
 const EVENTS: usize = 32;
+/// Why a port is closed.
+const BROKEN: &str = "is closed: what its program left in its rings cannot be, or it has gone or sent descriptors by its bell, or the port \
+                      that it watched has gone";
 
 /// What an event is about: the kind above 32 bits of a number.
 const STOP: u64 = 0;
@@ -88,8 +97,10 @@ impl Pace {
 /// The switch for packets.
 pub struct Daemon {
     listener: OwnedFd,
-    /// The listener is not watched, as this process has no descriptors left.
+    /// The listener is not watched, as this process or the system has no descriptors or memory left.
     is_deaf: bool,
+    /// When it is watched again, if it was not before.
+    listens_at: Instant,
     events: OwnedFd,
     forwarder: Forwarder,
     connections: Vec<Option<Connection>>,
@@ -104,6 +115,8 @@ pub struct Daemon {
     /// Queues of all ports beside their first ones.
     queues: usize,
     serial: u64,
+    /// What was said of those who cannot connect, and of each who was not let in.
+    told: [Told; 2],
     desk: Desk,
     findings: Receiver<Finding>,
     bell: Bell,
@@ -136,6 +149,7 @@ impl Daemon {
             _place: place,
             listener,
             is_deaf: false,
+            listens_at: Instant::now(),
             events,
             forwarder: Forwarder::new(seed),
             connections: Vec::new(),
@@ -146,6 +160,7 @@ impl Daemon {
             memory: 0,
             queues: 0,
             serial: 0,
+            told: Default::default(),
             desk: Desk {
                 findings: sender,
                 bell: Arc::new(theirs),
@@ -194,7 +209,8 @@ impl Daemon {
         }
         self.forwarder.network().watch(self.events.as_fd(), token(DEVICE, 0));
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let owed = self.forwarder.network().patience().and_then(|time| time.try_into().ok());
+        let patience = [self.forwarder.network().patience(), self.is_deaf.then_some(DEAF_TIME)];
+        let owed = patience.into_iter().flatten().min().and_then(|time| time.try_into().ok());
         let time = match self.forwarder.is_active() {
             true => Some(&at_once),
             false => time.or(owed.as_ref()),
@@ -204,6 +220,10 @@ impl Daemon {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(false),
             Err(error) => return Err(error.into()),
+        }
+        // Others may have had what was missing, and nothing tells when they give it back.
+        if self.is_deaf && self.listens_at <= Instant::now() {
+            self.listen_again();
         }
         for event in events {
             let (data, flags) = (event.data.u64(), event.flags);
@@ -239,14 +259,15 @@ impl Daemon {
         let socket = match rustix::net::accept_with(&self.listener, flags) {
             Ok(socket) => socket,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
-                log::warn!("no program can connect until another one goes: no descriptors left");
+                let line = "no program can connect for now: no descriptors or memory left";
+                self.told[0].say(Level::Warn, format_args!("{line}"));
                 return self.be_deaf();
             }
             // Gone again.
             Err(_) => return,
         };
         if let Err(why) = self.welcome(socket) {
-            log::info!("a program was not let in: {why}");
+            self.told[1].say(Level::Info, format_args!("a program was not let in: {why}"));
         }
     }
 
@@ -279,7 +300,8 @@ impl Daemon {
         let Some(porter) = &self.porter else { return };
         porter.end([socket]);
         if porter.handed() >= MAX_HANDED_OF_OTHERS {
-            log::warn!("no program can connect: others have sent what cannot be closed yet");
+            let line = "no program can connect: others have sent what cannot be closed yet";
+            self.told[0].say(Level::Warn, format_args!("{line}"));
             self.be_deaf();
             // It may have been closed just before.
             self.listen_again();
@@ -337,6 +359,12 @@ impl Daemon {
         has_descriptors(&self.users, self.limit, user)
     }
 
+    /// Whether descriptors come with the next message for which this process has no room.
+    fn is_beyond_room(&self, socket: &OwnedFd) -> bool {
+        !has_room(&self.users, self.limit, self.porter.as_ref())
+            && local::brings_descriptors(socket.as_fd())
+    }
+
     /// Ends a connection, with its port and tuples.
     fn close(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
@@ -383,10 +411,11 @@ impl Daemon {
         self.desk.is_awaited.store(self.is_deaf, Ordering::Release);
     }
 
-    /// Lets nobody in until something is closed.
+    /// Lets nobody in until something is closed, or some time is over.
     fn be_deaf(&mut self) {
         self.desk.is_awaited.store(true, Ordering::Release);
         self.is_deaf = epoll::delete(&self.events, &self.listener).is_ok();
+        self.listens_at = Instant::now() + DEAF_TIME;
     }
 
     /// Hears nothing of a descriptor any more. Closing it is not enough: a child of this process that has not called
@@ -396,16 +425,22 @@ impl Daemon {
         let _ = epoll::delete(&self.events, descriptor);
     }
 
+    /// Says something of a user, who can have it said again and again.
+    fn say_of(&mut self, number: u32, line: Arguments<'_>) {
+        if let Some(user) = self.users.get_mut(&number) {
+            user.told.say(Level::Warn, format_args!("user {number}: {line}"));
+        }
+    }
+
     /// Closes connections whose ports have lied or gone.
     fn remove_broken(&mut self) {
-        self.put_away_handed();
         while let Some(port) = self.forwarder.take_broken() {
             let has = |c: &Option<Connection>| c.as_ref().is_some_and(|c| c.has(port));
             match self.connections.iter().position(has) {
                 Some(at) => {
-                    log::warn!(
-                        "the port with queue {port} is closed: what its program left in its rings cannot be, or it has gone, or so has the port that it watched"
-                    );
+                    if let Some(user) = self.connections[at].as_ref().map(|c| c.user) {
+                        self.say_of(user, format_args!("the port with queue {port} {BROKEN}"));
+                    }
                     self.close(at);
                 }
                 // There is no port without one.
@@ -421,3 +456,7 @@ fn limit() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
+
+#[cfg(test)]
+#[path = "strangers_tests.rs"]
+mod tests;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io;
 
 use super::clerk::{Clerk, Desk};
+use crate::local::MAX_DESCRIPTORS;
+use crate::told::Told;
 
 /// Users who have something there.
 pub const MAX_USERS: usize = 64;
@@ -15,6 +17,9 @@ pub const MAX_MEMORY_PER_USER: usize = 256 << 20;
 pub const MAX_MEMORY: usize = 2048 << 20;
 /// Tuples of a user, those included whose sockets are still being looked into or closed.
 pub const MAX_TUPLES_PER_USER: usize = 65_536;
+
+/// Descriptors of the switch itself where it has few.
+const OWN_DESCRIPTORS: usize = 96;
 
 /// Descriptors that a user has handed over, or that are behind connections and bells of his that have ended, until his clerk has seen
 /// to them. Who has more loses each connection by which he sends something.
@@ -34,6 +39,8 @@ pub(super) struct User {
     pub(super) queues: usize,
     pub(super) memory: usize,
     pub(super) tuples: usize,
+    /// What was said of him.
+    pub(super) told: Told,
     clerk: Clerk,
     /// Clerks of connections that were handed on, by their serial numbers: what comes by one of those keeps nobody else of the account
     /// waiting. None for those that share one.
@@ -46,8 +53,17 @@ pub(super) struct User {
 
 impl User {
     pub(super) fn new(clerk: Clerk) -> Self {
-        let (apart, shared, gone) = (HashMap::new(), None, Vec::new());
-        Self { connections: 0, queues: 0, memory: 0, tuples: 0, clerk, apart, shared, gone }
+        Self {
+            connections: 0,
+            queues: 0,
+            memory: 0,
+            tuples: 0,
+            told: Told::default(),
+            clerk,
+            apart: HashMap::new(),
+            shared: None,
+            gone: Vec::new(),
+        }
     }
 
     /// Who touches what comes by the connection of that serial number.
@@ -101,9 +117,9 @@ impl User {
         self.clerk.held() + self.others().map(Clerk::held).sum::<usize>()
     }
 
-    /// Nothing is left of him, not even a descriptor that is being closed.
+    /// Nothing is left of him, not even a descriptor that is being closed, nor a line about him that another one would follow at once.
     pub(super) fn is_idle(&self) -> bool {
-        self.connections == 0 && self.held() == 0
+        self.connections == 0 && self.held() == 0 && !self.told.is_recent()
     }
 
     pub(super) fn may_register(&self) -> bool {
@@ -117,11 +133,16 @@ impl User {
 
     /// More was handed over than the clerk of that connection gets closed. All that were handed on have together as much as the others: each
     /// as much of it as is left then, at most, so that one of them does not have those thrown out that come later. Beyond that, who has nothing
-    /// there may hand something over as long as the user may have descriptors. Those that share a clerk have as much once more.
+    /// there may hand something over as long as the user may have descriptors. Those that share a clerk have as much once more. With more than
+    /// one descriptor for each connection, the user has to have room for another one in any case.
     pub(super) fn is_flooding(&self, serial: u64, has_descriptors: impl FnOnce() -> bool) -> bool {
         let own = self.clerk(serial).handed();
         let shares = match self.apart.get(&serial) {
-            None => return own > MAX_HANDED_PER_USER,
+            // One for each connection waits where nobody means harm.
+            None => {
+                return own > MAX_HANDED_PER_USER
+                    || own > MAX_CONNECTIONS_PER_USER && !has_descriptors();
+            }
             Some(clerk) => clerk.is_none(),
         };
         let alone = self.apart.values().flatten().chain(&self.gone);
@@ -143,9 +164,19 @@ pub(super) const fn has_share(most: usize, used: usize, his: usize, more: usize)
 /// Whether a user may have another descriptor of the `limit` of this process: as many as are left, at most. So of *n* users who take
 /// all that they get, each has a part in *n* + 1 of them, and that much is left for others.
 pub(super) fn has_descriptors(users: &HashMap<u32, User>, limit: usize, user: u32) -> bool {
-    let used: usize = users.values().map(User::descriptors).sum();
+    let used = used(users);
     let his = users.get(&user).map_or(0, User::descriptors);
     his < limit.saturating_sub(RESERVED_DESCRIPTORS + used)
+}
+
+/// Whether the descriptors of a message have room in this process. The kernel closes those that have none within the call that reads it,
+/// and that may wait as long as who sent them likes.
+pub(super) fn has_room(users: &HashMap<u32, User>, limit: usize, porter: Option<&Clerk>) -> bool {
+    used(users) + porter.map_or(0, Clerk::held) + MAX_DESCRIPTORS + OWN_DESCRIPTORS <= limit
+}
+
+fn used(users: &HashMap<u32, User>) -> usize {
+    users.values().map(User::descriptors).sum()
 }
 
 #[cfg(test)]
