@@ -103,10 +103,25 @@ impl Of {
     }
 
     fn stack(&self) -> Stack {
+        self.try_stack().unwrap()
+    }
+
+    fn try_stack(&self) -> std::io::Result<Stack> {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut port = Port::open(&self.path, common::layout()).unwrap();
-        let tuple = port.register(&socket).unwrap();
-        Stack { port, address: (tuple.address, tuple.port).into() }
+        let mut port = Port::open(&self.path, common::layout())?;
+        let tuple = port.register(&socket)?;
+        Ok(Stack { port, address: (tuple.address, tuple.port).into() })
+    }
+
+    /// A switch that is short of descriptors for a moment refuses politely. Waits until it lets another user in.
+    fn lets_in(&self) {
+        as_user(VICTIM, || {
+            let begun = Instant::now();
+            while let Err(error) = self.try_stack() {
+                assert!(begun.elapsed() < PATIENCE, "{error}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
     }
 
     /// Another user opens ports and uses them, and waits for nobody.
@@ -203,6 +218,7 @@ fn who_hands_over_descriptors_without_end_leaves_room_for_others() {
         (kept, counting.join().unwrap())
     });
     assert!(most < DESCRIPTORS - 100, "others have no room: {most}");
+    switch.lets_in();
     switch.serves();
     drop(kept);
     switch.serves();
