@@ -263,7 +263,7 @@ fn who_names_something_else_hears_so() {
     let nowhere = folder.path().join("nowhere").join("packets");
     let fd = std::path::Path::new("fd:3");
     let wrong: [(&[&str], &std::path::Path, i32, &str); 9] = [
-        (&["switch", "devices"], &connections, 6, "something else"),
+        (&["switch", "devices"], &connections, 6, "--name says which"),
         (&["switch", "devices"], &streams, 6, "something else"),
         (&["switch", "sink", "127.0.0.1:0"], &connections, 6, "--name says which"),
         (&["switch", "status"], &packets, 6, "something else"),

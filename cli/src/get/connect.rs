@@ -54,8 +54,7 @@ enum Family {
 }
 
 /// What silence may come from, too, where datagrams go by a port of the switch for packets: it drops what leads nowhere.
-const BY_A_PORT: &str = " Ports reach ports of the same switch, and hosts that a device leads to (quicket switch attach); quicket switch \
-                         devices shows what was dropped there";
+const BY_A_PORT: &str = " Ports reach ports of the same switch, and hosts that a device leads to (quicket switch attach)";
 
 /// Whether nothing was heard.
 const fn is_silence(error: &ConnectError) -> bool {

@@ -170,8 +170,13 @@ fn prepare(switch: &str, pid: i32) -> Result<(Lender, std::os::fd::OwnedFd), Fai
         Some(number) => {
             let control = inherited(number);
             let stack = control.and_then(|control| Stack::open_on(control, Options::default()));
-            let what = || format!("cannot have TCP by descriptor {number}");
-            stack.map_err(|error| Failure::environment(what(), error))?
+            stack.map_err(|error| {
+                // Another program has had it.
+                let is_over = error.kind() == io::ErrorKind::ConnectionReset;
+                let advice = if is_over { ", by quicket switch open" } else { "" };
+                let what = format!("cannot have TCP by descriptor {number}");
+                Failure::environment(what, format!("{error}{advice}"))
+            })?
         }
         None => {
             let stack = Stack::open(rendezvous::path(switch).map_err(cannot)?);

@@ -77,6 +77,8 @@ fn connect(name: &PacketsName) -> Result<Control, Failure> {
 
 /// The switch says what stands in the way, and mostly what to do.
 fn refused(error: &io::Error, advice: &str) -> Failure {
+    let advice =
+        if error.kind() == io::ErrorKind::InvalidData { "; --name says which" } else { advice };
     Failure::new(Kind::Environment, format!("{}{advice}", printable(&error.to_string())))
 }
 
