@@ -124,9 +124,6 @@ fn reason(error: &ConnectError) -> (Kind, &'static str) {
                 "; the gateway does not know this protocol: is --alpn as in its file?",
             )
         }
-        ConnectError::Lost(ConnectionError::PortUnreachable) => {
-            (Kind::Connection, "; is the gateway running, and is this its UDP port?")
-        }
         ConnectError::Lost(ConnectionError::HandshakeTimeout | ConnectionError::IdleTimeout) => {
             (Kind::Connection, "; is there a gateway on this UDP port?")
         }

@@ -3,16 +3,18 @@
 use std::fs;
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{ArgAction, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args::Args;
-use crate::exit::Failure;
+use crate::exit::{Failure, Kind};
 use crate::out;
 
 /// A longer line before examples or a table is a sentence, and no heading of a section; in bytes.
 const MAX_HEADING: usize = 32;
+/// Begins the section of exit codes.
+const CODES_HEADING: &str = ".SH \"EXIT CODES\"\n";
 
 /// Prints a completion script.
 pub(crate) fn completion(shell: Shell) -> Result<(), Failure> {
@@ -25,32 +27,51 @@ pub(crate) fn completion(shell: Shell) -> Result<(), Failure> {
 
 /// Prints the manual page, or writes those of all commands to a directory.
 pub(crate) fn manual(dir: Option<&Path>) -> Result<(), Failure> {
-    let mut command = Args::command();
-    command.build();
+    let command = all();
     let Some(dir) = dir else { return out::write(&page(command)?) };
+    if fs::metadata(dir).is_ok_and(|there| !there.is_dir()) {
+        let why = format!("{} is no folder: name one for the pages", dir.display());
+        return Err(Failure::new(Kind::Environment, why));
+    }
     let failed = |error| Failure::environment(format!("cannot write to {}", dir.display()), error);
     fs::create_dir_all(dir).map_err(failed)?;
     let mut rest = vec![command];
     while let Some(command) = rest.pop() {
-        let commands = command.get_subcommands();
-        rest.extend(commands.filter(|below| below.get_name() != "help").cloned());
+        rest.extend(command.get_subcommands().cloned());
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         fs::write(dir.join(format!("{name}.1")), page(command)?).map_err(failed)?;
     }
     Ok(())
 }
 
+/// All commands, but those that show the help of others: they have no pages.
+fn all() -> clap::Command {
+    fn without_help(command: clap::Command) -> clap::Command {
+        command.disable_help_subcommand(true).mut_subcommands(without_help)
+    }
+    let mut command = without_help(Args::command());
+    command.build();
+    command
+}
+
 fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
     let below = command.get_after_long_help().or_else(|| command.get_after_help());
-    let below = below.map(|text| sections(&text.to_string())).unwrap_or_default();
+    let mut below = below.map(|text| sections(&text.to_string())).unwrap_or_default();
+    if !below.contains(CODES_HEADING) {
+        below.push_str(&format!(
+            "{CODES_HEADING}.PP\n0 if everything went well, 2 if the command line makes no sense; quicket(1) lists all.\n"
+        ));
+    }
     let has_flags = command.get_arguments().any(|argument| !argument.is_hide_set());
     let has_commands = command.has_subcommands();
-    let man = Man::new(command);
+    let synopsis = synopsis(&command);
+    let source = format!("quicket {}", command.get_version().unwrap_or_default());
+    let man = Man::new(command).source(source);
     let mut page = Vec::new();
     let mut render = || {
         man.render_title(&mut page)?;
         man.render_name_section(&mut page)?;
-        man.render_synopsis_section(&mut page)?;
+        page.extend_from_slice(synopsis.as_bytes());
         man.render_description_section(&mut page)?;
         if has_flags {
             man.render_options_section(&mut page)?;
@@ -63,6 +84,34 @@ fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
     };
     render().map_err(|error| Failure::environment("cannot make the manual page", error))?;
     Ok(page)
+}
+
+/// How the command is written, with the values of its flags.
+fn synopsis(command: &clap::Command) -> String {
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let mut line = format!(".SH SYNOPSIS\n\\fB{}\\fR", escaped(name));
+    let shown = || command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let flags = shown().filter(|argument| !argument.is_positional());
+    for argument in
+        flags.chain(command.get_positionals().filter(|argument| !argument.is_hide_set()))
+    {
+        let text = argument.to_string();
+        let is_counted = matches!(argument.get_action(), ArgAction::Count);
+        let more = if is_counted && !text.ends_with("...") { "..." } else { "" };
+        let short = argument.get_short().filter(|_| argument.get_long().is_some());
+        let short = short.map(|short| format!("-{short}|")).unwrap_or_default();
+        let shown = escaped(&format!("{short}{text}{more}"));
+        let is_marked = text.starts_with(['[', '<']);
+        match argument.is_required_set() || is_marked {
+            true => line.push_str(&format!(" {shown}")),
+            false => line.push_str(&format!(" [{shown}]")),
+        }
+    }
+    if command.has_subcommands() {
+        let is_required = command.is_subcommand_required_set();
+        line.push_str(if is_required { " <COMMAND>" } else { " [COMMAND]" });
+    }
+    line + "\n"
 }
 
 /// What follows the flags in the help of a command, as sections of a manual page. Examples and tables stay as they are,
@@ -141,14 +190,18 @@ mod tests {
 
     #[test]
     fn no_page_has_a_section_without_a_name() {
-        let mut rest = vec![Args::command()];
-        rest[0].build();
+        let mut rest = vec![all()];
         while let Some(command) = rest.pop() {
-            let below = command.get_subcommands();
-            rest.extend(below.filter(|below| below.get_name() != "help").cloned());
+            rest.extend(command.get_subcommands().cloned());
             let name = command.get_name().to_owned();
             let page = String::from_utf8(page(command).unwrap()).unwrap();
             assert!(!page.contains(".SH EXTRA"), "{name}");
+            assert!(!page.contains("\\-help(1)"), "{name}: leads to a page that is not made");
+            assert!(
+                page.lines().any(|line| line.starts_with(".TH") && line.contains("\"quicket ")),
+                "{name}: {page}"
+            );
+            assert_eq!(page.matches(CODES_HEADING).count(), 1, "{name}");
             assert_eq!(page.matches("\n.nf\n").count(), page.matches("\n.fi\n").count(), "{name}");
         }
     }

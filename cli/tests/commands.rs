@@ -167,7 +167,14 @@ fn completion_and_manual_know_every_flag() {
     assert!(bench.contains(r"quicket\-tokio"), "{bench}");
     let tunnel = fs::read_to_string(out.join("quicket-tunnel-add.1")).unwrap();
     assert!(tunnel.contains(r"encap\-remcsum"), "{tunnel}");
+    let open = fs::read_to_string(out.join("quicket-switch-open.1")).unwrap();
+    assert!(open.contains(r" [\-\-name <NAME>]") && open.contains("quicket(1)"), "{open}");
     let all = fs::read_to_string(out.join("quicket.1")).unwrap();
+    assert!(!all.contains(r"\-help(1)"), "{all}");
+    // A file is no folder.
+    let refused = run(&["man", out.join("quicket.1").to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(6));
+    assert!(text(&refused.stderr).contains("is no folder"), "{}", text(&refused.stderr));
     assert!(all.contains(".SH \"EXIT CODES\"\n.nf\n"), "{all}");
     assert!(text(&run(&["man"]).stdout).contains(".TH"));
 }

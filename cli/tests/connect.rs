@@ -121,7 +121,11 @@ fn standard_input_and_output_and_a_local_port_reach_the_server() {
     assert!(outcome.assert_code(4).stderr.contains("--pin"), "{}", outcome.stderr);
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let outcome = connect(&dir, &[nobody.as_str(), "--alpn", "upper", "--ca", "cert.pem"], b"");
-    assert!(outcome.assert_code(3).stderr.contains("is the gateway running"), "{}", outcome.stderr);
+    assert!(
+        outcome.assert_code(3).stderr.contains("does it run, and at this port?"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]

@@ -48,7 +48,8 @@ fn stacks_exchange_frames_through_it_and_hear_its_end() {
     let mut second = start();
     let mut text = String::new();
     second.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(!second.wait().unwrap().success() && text.contains("choose another --name"), "{text}");
+    assert!(!second.wait().unwrap().success() && text.contains("a switch runs at"), "{text}");
+    assert!(text.contains("choose another --name"), "{text}");
     let pid = switch.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(switch.wait().unwrap().success());
@@ -244,6 +245,7 @@ fn a_generator_and_a_sink_agree_about_what_has_come() {
         text.contains("0 were delivered") && text.contains("10 dropped: destination"),
         "{text}"
     );
+    assert_eq!(sent.status.code(), Some(3), "nothing was delivered");
     for (words, why) in [
         (["[::1]:9", "--len", "64"], "82 octets at least"),
         (["127.0.0.1:9", "--from", "[::1]:0"], "another family"),
@@ -253,6 +255,14 @@ fn a_generator_and_a_sink_agree_about_what_has_come() {
         let text = String::from_utf8(refused.stderr).unwrap();
         assert!(!refused.status.success() && text.contains(why), "{words:?}: {text}");
     }
+    // A generator whose switch ends says what it knows, and what not. There is one once its frames come.
+    let mut sink =
+        Process(command(&["switch", "sink", "127.0.0.1:0", "--count", "1k"]).spawn().unwrap());
+    let told = line(&mut sink);
+    let to = told.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
+    let words = ["switch", "generate", to, "--rate", "20k", "--time", "600", "-j"];
+    let mut generator = Process(command(&words).spawn().unwrap());
+    assert!(sink.wait().unwrap().success());
     // A sink whose switch ends says what has come, and fails.
     let mut sink = Process(command(&["switch", "sink", "127.0.0.1:0", "-j"]).spawn().unwrap());
     line(&mut sink);
@@ -261,4 +271,60 @@ fn a_generator_and_a_sink_agree_about_what_has_come() {
     let came: serde_json::Value = serde_json::from_reader(sink.stdout.take().unwrap()).unwrap();
     assert_eq!(number(&came, "received"), 0);
     assert!(!sink.wait().unwrap().success());
+    let sent: serde_json::Value =
+        serde_json::from_reader(generator.stdout.take().unwrap()).unwrap();
+    assert_eq!(generator.wait().unwrap().code(), Some(6));
+    let dropped: u64 =
+        sent["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+    let [written, delivered, unknown] =
+        ["written", "delivered", "unknown"].map(|name| number(&sent, name));
+    assert!(written >= 1000 && written == delivered + dropped + unknown, "{sent}");
+    assert!(sent["without_room"].is_null() && sent["waiting"].is_null(), "{sent}");
+}
+
+/// What is wrong with the name of a switch is said, and what to do.
+#[test]
+fn who_names_something_else_hears_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (packets, connections) = (folder.path().join("packets"), folder.path().join("switch"));
+    let command = |words: &[&str], path: &std::path::Path| {
+        let mut command = quicket(folder.path());
+        command.args(words).arg("--name").arg(path);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let start = |words: &[&str], path| {
+        let mut switch = Process(command(words, path).spawn().unwrap());
+        let told = line(&mut switch);
+        assert!(told.contains("is ready"), "{told}");
+        switch
+    };
+    let _switches =
+        [start(&["switch", "packets"], &packets), start(&["switch", "--stay"], &connections)];
+    let streams = folder.path().join("streams");
+    let _streams = std::os::unix::net::UnixListener::bind(&streams).unwrap();
+    let nowhere = folder.path().join("nowhere").join("packets");
+    let fd = std::path::Path::new("fd:3");
+    let wrong: [(&[&str], &std::path::Path, i32, &str); 9] = [
+        (&["switch", "devices"], &connections, 6, "--name says which"),
+        (&["switch", "devices"], &streams, 6, "something else"),
+        (&["switch", "sink", "127.0.0.1:0"], &connections, 6, "--name says which"),
+        (&["switch", "status"], &packets, 6, "something else"),
+        (&["switch", "status"], &streams, 6, "something else"),
+        (&["switch", "upgrade"], &packets, 6, "something else"),
+        (&["switch", "packets"], &nowhere, 6, "make the folder"),
+        (&["switch", "packets"], fd, 2, "name the switch, or its path"),
+        (&["switch", "devices"], fd, 2, "name the switch, or its path"),
+    ];
+    for (words, path, code, why) in wrong {
+        let refused = command(words, path).output().unwrap();
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(code), "{words:?}: {text}");
+        assert!(text.contains(why), "{words:?}: {text}");
+    }
+    let mut command = quicket(folder.path());
+    command.args(["run", "--tcp-by", "fd:63", "--", "/bin/true"]);
+    let refused = command.output().unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(6) && text.contains("is closed; quicket"), "{text}");
 }

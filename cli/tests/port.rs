@@ -58,19 +58,33 @@ fn a_file_goes_from_one_port_to_another_without_privileges() {
     let frames = delivered(switch);
     assert!(frames > (4 * LEN / 2048) as u64, "{frames}");
     // Nobody is there any more; and an address that no port can have.
-    let refused = |address: &str, why: &str| {
+    let refused = |code: i32, words: &[&str], why: &str| {
         let mut command = quicket(folder.path());
-        command.args(["serve", ".", "--listen", address, "--port-of", &path]);
+        command.args(["serve", ".", "--port-of", &path, "--listen"]).args(words);
         let outcome = Outcome::from(command.output().unwrap());
-        outcome.assert_code(6);
+        outcome.assert_code(code);
         assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
     };
-    refused("127.0.0.1:0", "quicket switch packets starts one");
-    refused("[::]:0", "one address of this host");
-    let mut command = quicket(folder.path());
-    command.args(["get", "https://127.0.0.1:9/", "--insecure-no-verify", "--port-of", &path]);
-    let outcome = Outcome::from(command.output().unwrap());
+    refused(6, &["127.0.0.1:0"], "quicket switch packets starts one");
+    refused(2, &["[::]:0"], "one address of this host");
+    refused(2, &["127.0.0.1:0", "--workers", "2"], "one worker");
+    refused(2, &["127.0.0.1:0", "--switch"], "two ways");
+    let get = |switch: &str| {
+        let mut command = quicket(folder.path());
+        command.args(["get", "https://127.0.0.1:9/", "--insecure-no-verify", "--port-of", switch]);
+        Outcome::from(command.output().unwrap())
+    };
+    let outcome = get(&path);
     assert!(outcome.stderr.contains("quicket switch packets starts one"), "{}", outcome.stderr);
+    // A descriptor is no name of a file here.
+    let outcome = get("fd:3");
+    outcome.assert_code(2);
+    assert!(outcome.stderr.contains("only sink, generate and run"), "{}", outcome.stderr);
+    // Something else listens there.
+    let streams = folder.path().join("streams");
+    let _streams = std::os::unix::net::UnixListener::bind(&streams).unwrap();
+    let outcome = get(streams.to_str().unwrap());
+    assert!(outcome.stderr.contains("what listens there is something else"), "{}", outcome.stderr);
 }
 
 /// A server at an end; where it is, and its certificate.

@@ -121,7 +121,7 @@ impl fmt::Display for ConfigError {
             }
             Self::Certificate { origin, reason } => write!(
                 f,
-                "{origin}: {reason}; give certificates as PEM (BEGIN CERTIFICATE), the server's own first"
+                "{origin}: {reason}; give certificates as PEM (BEGIN CERTIFICATE), a chain with that of its owner first"
             ),
             Self::PrivateKey { origin, reason } => write!(
                 f,

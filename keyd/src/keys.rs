@@ -200,7 +200,7 @@ impl fmt::Display for KeyError {
             Self::Unusable(what, why) => write!(f, "{what}: {why}"),
             Self::Token(why) | Self::Pin(why) => f.write_str(why),
             Self::None => {
-                f.write_str("there is no key: --key FILE, or --pkcs11 MODULE, names some")
+                f.write_str("there is no key: --key FILE, or --pkcs11 LIBRARY, names some")
             }
             Self::TooMany => write!(f, "there are more than {MAX_KEYS} keys"),
         }

@@ -42,6 +42,8 @@ pub(crate) fn connect_until(path: &Path, until: Option<Instant>) -> io::Result<O
     }
     match rustix::net::connect(&control, &address) {
         Err(Errno::AGAIN) if until.is_some() => Err(too_late()),
+        // A socket of streams or datagrams.
+        Err(Errno::PROTOTYPE) => Err(foreign()),
         result => Ok(result.map(|()| control)?),
     }
 }
@@ -72,6 +74,12 @@ fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, text)
 }
 
+/// What somebody hears who has come to something else.
+fn foreign() -> io::Error {
+    let text = "what listens there is something else, such as the switch for connections (quicket switch), or another release";
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 /// Sends a request. Returns whether there was room for it.
 pub(crate) fn say(
     control: BorrowedFd<'_>,
@@ -93,7 +101,7 @@ pub(crate) fn hear(control: BorrowedFd<'_>) -> io::Result<Option<(Answer, Vec<Ow
         Ok((0, _)) | Err(Errno::CONNRESET) => Err(gone()),
         Ok((len, descriptors)) => {
             let answer = buffer.get(..len).and_then(Answer::decode);
-            Ok(Some((answer.ok_or(io::ErrorKind::InvalidData)?, descriptors)))
+            Ok(Some((answer.ok_or_else(foreign)?, descriptors)))
         }
         Err(Errno::AGAIN) => Ok(None),
         Err(error) => Err(error.into()),
@@ -165,6 +173,24 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(50);
         let error = ask_until(control.as_fd(), Request::Count, &[], Some(until)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn who_comes_to_something_else_hears_so() {
+        let dir = std::env::temp_dir().join(format!("quicket-foreign-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("streams");
+        let _streams = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let error = connect(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) =
+            rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        local::send(theirs.as_fd(), b"{\"answer\":1}", &[]).unwrap();
+        let error = hear(ours.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        assert!(error.to_string().contains("something else"), "{error}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -57,7 +57,7 @@ pub fn path(name: &str) -> io::Result<PathBuf> {
     if path.as_os_str().len() > MAX_PATH {
         let text = format!(
             "the path of the switch's socket is longer than {MAX_PATH} bytes: {}; name a shorter one \
-             with {NAME_VARIABLE}",
+             with --name or {NAME_VARIABLE}",
             path.display()
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

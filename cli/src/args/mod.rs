@@ -64,9 +64,9 @@ pub(crate) use serve::{Behind, Retry, Serve};
 pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
 pub(crate) use switch::{
-    DeviceMode, PacketsName, SecretsCommand, SecretsShow, Switch, SwitchAttach, SwitchCommand,
-    SwitchDetach, SwitchDevices, SwitchDump, SwitchGenerate, SwitchOpen, SwitchPackets, SwitchSink,
-    SwitchStatus, WantedTuple, server_id,
+    DeviceMode, PacketsName, PacketsWay, SecretsCommand, SecretsShow, Switch, SwitchAttach,
+    SwitchCommand, SwitchDetach, SwitchDevices, SwitchDump, SwitchGenerate, SwitchOpen,
+    SwitchPackets, SwitchSink, SwitchStatus, WantedTuple, server_id,
 };
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]

@@ -19,14 +19,16 @@ impl PortOf {
         self.port_of.is_some()
     }
 
+    /// Its switch.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.port_of.as_deref()
+    }
+
     /// Has sockets be ports, if they are to be.
     #[cfg(target_os = "linux")]
     pub(crate) fn configure(&self, udp: &mut quicket::UdpConfig) -> Result<(), crate::Failure> {
         let Some(name) = &self.port_of else { return Ok(()) };
-        let path = quicket_switch::rendezvous::path(name);
-        let cannot =
-            |error| crate::Failure::environment("cannot find the switch for packets", error);
-        udp.port_of = Some(path.map_err(cannot)?);
+        udp.port_of = Some(crate::switch::packets::path(name)?);
         Ok(())
     }
 

@@ -11,8 +11,8 @@ pub(crate) struct Sharing {
     #[arg(long)]
     pub(crate) switch: bool,
 
-    /// Serve clients that ask for this name, or *.NAME for all with one label more, and no others; may be
-    /// given several times
+    /// Serve clients that ask for this name, or *.NAME for all with one label more; may be given several times. While
+    /// the program is alone at its address, those that ask for other names come to it, too: nothing has to be chosen then
     #[arg(long, value_name = "NAME", requires = "switch")]
     pub(crate) server_name: Vec<String>,
 

@@ -166,8 +166,17 @@ Examples:
     /// Each frame has its flow, its number there and a check of both, behind right headers and a right checksum, so that quicket switch
     /// sink can tell what became of it. The frames leave by a port of this command's own, to a program with a port there, or
     /// to a host that a network device of the switch leads to. Shown at the end is how many were sent, delivered
-    /// and dropped, and why. It ends after --count frames, after --time, or by SIGINT or SIGTERM.
+    /// and dropped, and why. It ends after --count frames, after --time, or by SIGINT or SIGTERM. If none was delivered, the exit
+    /// code is 3.
     #[command(after_help = "\
+Why frames are dropped:
+  destination  nobody has the address, and no device is attached (quicket switch attach)
+  route        nobody has it, and no device that is attached leads there
+  neighbour    the device leads there, and who is next has no known address of Ethernet, or not yet
+  vlan         the way there is by a VLAN that is not served
+  mtu          longer than packets on the way may be: give a smaller --len
+  Others are faults of a frame, named in docs/packets.md.
+
 Examples:
   quicket switch generate 127.0.0.1:7000
   quicket switch generate 127.0.0.1:7000 --len 1514 --rate 10k --count 1M
@@ -178,11 +187,12 @@ Examples:
     ///
     /// Shown at the end are the rate between the first and the last frame, and how many frames were lost, came late or twice, were
     /// meant for another address, or are no generator's. Frames that a generator has sent before the first one that came, or after the
-    /// last, are in its own figures. It ends after --count frames, after --time, or by SIGINT or SIGTERM.
+    /// last, are in its own figures. It ends after --count frames, after --time, or by SIGINT or SIGTERM. Frames that are lost do not
+    /// come: give --time beside --count.
     #[command(after_help = "\
 Examples:
   quicket switch sink 127.0.0.1:7000
-  quicket switch sink 127.0.0.1:7000 --count 1M
+  quicket switch sink 127.0.0.1:7000 --count 1M --time 60
   quicket switch sink 192.0.2.1:9 --queues 4 --time 10 --name /run/stacks/packets
   quicket switch sink '[::1]:7000' --time 5 -j | jq '{received, lost, doubled, misdelivered}'")]
     Sink(SwitchSink),
@@ -336,7 +346,7 @@ pub(crate) struct SwitchGenerate {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) flows: u16,
     #[command(flatten)]
-    pub(crate) name: PacketsName,
+    pub(crate) name: PacketsWay,
     /// JSON
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -362,7 +372,7 @@ pub(crate) struct SwitchSink {
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) queues: u16,
     #[command(flatten)]
-    pub(crate) name: PacketsName,
+    pub(crate) name: PacketsWay,
     /// JSON
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -371,8 +381,16 @@ pub(crate) struct SwitchSink {
 /// Which switch for packets.
 #[derive(Args, Debug)]
 pub(crate) struct PacketsName {
-    /// The name of the switch for packets, or the path of its local socket. To sink and generate, fd:3 is a connection that quicket
-    /// switch open has handed over
+    /// The name of the switch for packets, or the path of its local socket
+    #[arg(long, value_name = "NAME", default_value = "packets")]
+    pub(crate) name: String,
+}
+
+/// The same, or a connection that there is.
+#[derive(Args, Debug)]
+pub(crate) struct PacketsWay {
+    /// The name of the switch for packets, or the path of its local socket; fd:3 is the connection that quicket switch open
+    /// has handed over
     #[arg(long, value_name = "NAME", default_value = "packets")]
     pub(crate) name: String,
 }

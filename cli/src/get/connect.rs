@@ -53,6 +53,15 @@ enum Family {
     V6,
 }
 
+/// What silence may come from, too, where datagrams go by a port of the switch for packets: it drops what leads nowhere.
+const BY_A_PORT: &str = " Ports reach ports of the same switch, and hosts that a device leads to (quicket switch attach)";
+
+/// Whether nothing was heard.
+const fn is_silence(error: &ConnectError) -> bool {
+    use quicket::ConnectionError::{HandshakeTimeout, IdleTimeout};
+    matches!(error, ConnectError::Lost(HandshakeTimeout | IdleTimeout))
+}
+
 impl Family {
     fn takes(self, address: &SocketAddr) -> bool {
         match self {
@@ -195,7 +204,10 @@ impl Linker {
                     return Ok(link);
                 }
                 Err(error) => {
-                    let failure = quic::failure(&error, authority, remote);
+                    let mut failure = quic::failure(&error, authority, remote);
+                    if self.udp.port_of.is_some() && is_silence(&error) {
+                        failure.message.push_str(BY_A_PORT);
+                    }
                     progress.trace(|| format!("* {failure}"));
                     last = Some(failure);
                 }

@@ -231,7 +231,15 @@ impl Places {
         let cannot = |error: io::Error| {
             Failure::file(format!("cannot listen at {}", path.display()), &error)
         };
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+        let there = std::fs::symlink_metadata(path).ok();
+        let is_socket = there.as_ref().is_some_and(|it| it.file_type().is_socket());
+        if there.is_some() && !is_socket {
+            let message = format!(
+                "cannot listen at {}: there is something that is no socket; remove it, or name another place",
+                path.display()
+            );
+            return Err(Failure::new(Kind::Environment, message));
+        }
         if is_socket {
             if UnixStream::connect(path).is_ok() {
                 let message = format!(

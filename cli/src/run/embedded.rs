@@ -25,7 +25,9 @@ pub(super) fn library() -> Option<Result<PathBuf, Failure>> {
     }
     let unpacked = places::cache().and_then(|dir| {
         unpack(&dir, &name(LIBRARY), LIBRARY).map_err(|error| {
-            Failure::environment(format!("cannot unpack a library to {}", dir.display()), error)
+            let what = format!("cannot unpack a library to {}", dir.display());
+            let advice = "XDG_CACHE_HOME names a folder elsewhere, --library a file that is there";
+            Failure::environment(what, format!("{error}; {advice}"))
         })
     });
     Some(unpacked)

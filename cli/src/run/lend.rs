@@ -37,6 +37,10 @@ const KEPT_FROM: i32 = 1000;
 /// Starts the process for this one, at a switch. Returns what the program is to have in its environment. The program, and
 /// all that it starts, inherit a descriptor whose last copy keeps the process.
 pub(super) fn start(switch: &str) -> Result<String, Failure> {
+    if let Some(number) = descriptor(switch)? {
+        // Before another descriptor gets that number.
+        check(number)?;
+    }
     let pid = std::process::id().to_string();
     let (kept, theirs) = UnixStream::pair().map_err(cannot)?;
     let mut command = this(switch, &pid, &[])?;
@@ -60,6 +64,20 @@ pub(super) fn start(switch: &str) -> Result<String, Failure> {
     }
     keep(kept.into()).map_err(|error| cannot(error.into()))?;
     Ok(said)
+}
+
+/// Refuses a number that cannot be a connection to a switch.
+fn check(number: i32) -> Result<(), Failure> {
+    let found = std::fs::read_link(format!("/proc/self/fd/{number}"));
+    let why = match found {
+        Ok(what) if what.as_os_str().as_encoded_bytes().starts_with(b"socket:") => return Ok(()),
+        Ok(_) => "is no socket",
+        Err(_) => "is closed",
+    };
+    let text = format!(
+        "cannot have TCP by descriptor {number}: it {why}; quicket switch open starts a program with a connection there"
+    );
+    Err(Failure::new(Kind::Environment, text))
 }
 
 /// Has the program inherit a descriptor, which nobody closes but programs.
@@ -151,11 +169,20 @@ fn prepare(switch: &str, pid: i32) -> Result<(Lender, std::os::fd::OwnedFd), Fai
     let stack = match descriptor {
         Some(number) => {
             let control = inherited(number);
-            control.and_then(|control| Stack::open_on(control, Options::default()))
+            let stack = control.and_then(|control| Stack::open_on(control, Options::default()));
+            stack.map_err(|error| {
+                // Another program has had it.
+                let is_over = error.kind() == io::ErrorKind::ConnectionReset;
+                let advice = if is_over { ", by quicket switch open" } else { "" };
+                let what = format!("cannot have TCP by descriptor {number}");
+                Failure::environment(what, format!("{error}{advice}"))
+            })?
         }
-        None => Stack::open(rendezvous::path(switch).map_err(cannot)?),
+        None => {
+            let stack = Stack::open(rendezvous::path(switch).map_err(cannot)?);
+            stack.map_err(|error| Failure::new(Kind::Environment, error.to_string()))?
+        }
     };
-    let stack = stack.map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
     Ok((Lender::new(stack).map_err(cannot)?, program))
 }
 

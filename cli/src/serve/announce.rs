@@ -25,6 +25,8 @@ pub(super) struct Announcement {
 }
 
 struct At {
+    /// The switch for packets, if the addresses are those of ports there.
+    port_of: Option<String>,
     addresses: Vec<SocketAddr>,
     /// Those at which there is TCP.
     tcp: Vec<SocketAddr>,
@@ -34,8 +36,9 @@ struct At {
 
 impl At {
     fn line(&self, dir: &str) -> String {
-        let over = if self.tcp.is_empty() { "UDP" } else { "UDP and TCP" };
-        format!("Serving {dir} on {} ({over})", list(&self.addresses))
+        let by = self.port_of.as_ref().map(|switch| format!(" by a port of the switch {switch}"));
+        let and = if self.tcp.is_empty() { "" } else { " and TCP" };
+        format!("Serving {dir} on {} (UDP{}{and})", list(&self.addresses), by.unwrap_or_default())
     }
 
     fn plain(&self) -> Option<String> {
@@ -63,8 +66,11 @@ fn asked_for(args: &Serve) -> Option<String> {
     whole.or(names.first()).map(|name| name.replacen('*', "www", 1))
 }
 
-/// What a client on this host is given to find the server.
-fn way(address: SocketAddr, name: Option<&str>) -> String {
+/// What a client on this host is given to find the server: by the same switch for packets, if it is at one.
+fn way(address: SocketAddr, name: Option<&str>, port_of: Option<&str>) -> String {
+    if let Some(switch) = port_of {
+        return format!("--port-of {switch} {}", way(address, name, None));
+    }
     let Some(name) = name else {
         // Nobody can connect to "any address".
         return match address.ip().is_unspecified() {
@@ -92,7 +98,9 @@ impl Announcement {
         pin: Option<Fingerprint>,
     ) -> Arc<Self> {
         let (addresses, workers) = (bound.addresses.clone(), bound.endpoint.worker_stats().len());
-        let at = Mutex::new(At { addresses, tcp: of(&bound.tcp), redirects: of(&bound.redirects) });
+        let (tcp, redirects) = (of(&bound.tcp), of(&bound.redirects));
+        let port_of = args.port.name().map(str::to_owned);
+        let at = Mutex::new(At { port_of, addresses, tcp, redirects });
         let (dir, site) = (args.dir.display().to_string(), Arc::clone(site));
         let name = asked_for(args);
         Arc::new(Self { dir, site, workers, pin, name, at })
@@ -139,7 +147,7 @@ impl Announcement {
             tell!("Redirecting: {plain}");
         }
         if let (Some(pin), Some(address)) = (self.pin, at.addresses.first()) {
-            let shown = way(*address, self.name.as_deref());
+            let shown = way(*address, self.name.as_deref(), at.port_of.as_deref());
             tell!(
                 "The certificate is self-signed. A client trusts exactly this one with:\n\n  quicket \
                  get --pin {pin} {shown}\n"
@@ -175,12 +183,26 @@ mod tests {
 
     #[test]
     fn a_client_is_led_to_the_address_and_the_name() {
-        let way = |address: &str, name| way(address.parse().unwrap(), name);
+        let way = |address: &str, name| way(address.parse().unwrap(), name, None);
         assert_eq!(way("127.0.0.1:4433", None), "https://127.0.0.1:4433/");
         assert_eq!(way("[::]:443", None), "https://localhost:443/");
         let named = Some("a.example");
         assert_eq!(way("[::]:443", named), "--connect [::1]:443 https://a.example/");
         assert_eq!(way("0.0.0.0:444", named), "--connect 127.0.0.1:444 https://a.example:444/");
         assert_eq!(way("192.0.2.1:443", named), "--connect 192.0.2.1:443 https://a.example/");
+    }
+
+    #[test]
+    fn a_port_is_named_with_its_switch() {
+        let address: SocketAddr = "127.0.0.1:4433".parse().unwrap();
+        let switch = Some("./ports");
+        assert_eq!(way(address, None, switch), "--port-of ./ports https://127.0.0.1:4433/");
+        let named = way(address, Some("a.example"), switch);
+        assert_eq!(named, "--port-of ./ports --connect 127.0.0.1:4433 https://a.example:4433/");
+        let port_of = switch.map(str::to_owned);
+        let (addresses, tcp, redirects) = (vec![address], Vec::new(), Vec::new());
+        let at = At { port_of, addresses, tcp, redirects };
+        let line = "Serving a on 127.0.0.1:4433 (UDP by a port of the switch ./ports)";
+        assert_eq!(at.line("a"), line);
     }
 }

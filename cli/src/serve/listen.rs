@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use quicket::tokio::Endpoint;
-use quicket::{BindError, EndpointConfig, MAX_SOCKETS};
+use quicket::{BindError, EndpointConfig, MAX_SOCKETS, Workers};
 use quicket_front::Handed;
 use tokio::net::TcpListener;
 
@@ -76,6 +76,7 @@ impl Place {
             },
         };
         check("listen", &addresses)?;
+        check_port(args, &addresses)?;
         if let Some(address) =
             args.redirect.iter().find(|it| it.port() != 0 && addresses.contains(it))
         {
@@ -281,6 +282,29 @@ fn of_manager(
     };
     let address = socket.local_addr().map_err(unusable)?;
     Ok(Some((socket, address)))
+}
+
+/// A port of the switch for packets has one address, and one reader.
+fn check_port(args: &Serve, addresses: &[SocketAddr]) -> Result<(), Failure> {
+    if !args.port.is_wanted() {
+        return Ok(());
+    }
+    let usage = |why: &str| Err(Failure::new(Kind::Usage, why));
+    #[cfg(target_os = "linux")]
+    if args.sharing.switch {
+        return usage(
+            "--port-of and --switch are two ways: a port of the switch for packets belongs to one program",
+        );
+    }
+    if !matches!(args.workers, Workers::Count(1)) {
+        return usage("--port-of goes with one worker: leave out --workers");
+    }
+    if addresses.iter().any(|address| address.ip().is_unspecified()) {
+        return usage(
+            "--port-of takes one address of this host, not all: --listen names it, such as 127.0.0.1:4433",
+        );
+    }
+    Ok(())
 }
 
 fn check(flag: &str, wanted: &[SocketAddr]) -> Result<(), Failure> {

@@ -6,7 +6,6 @@ use std::io;
 use quicket_packets::REASONS;
 use quicket_packets::control::Control;
 use quicket_packets::device::{Attached, Loopback, Mode, Offloads, ServedVlan};
-use quicket_switch::rendezvous;
 use serde_json::{Map, Value, json};
 
 use super::packets::unanswered;
@@ -72,13 +71,14 @@ pub(super) fn list(args: &SwitchDevices) -> Result<(), Failure> {
 
 /// Finds the switch.
 fn connect(name: &PacketsName) -> Result<Control, Failure> {
-    let path = rendezvous::path(&name.name);
-    let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
+    let path = super::packets::path(&name.name)?;
     Control::connect(&path).map_err(|error| unanswered(&path, &error))
 }
 
 /// The switch says what stands in the way, and mostly what to do.
 fn refused(error: &io::Error, advice: &str) -> Failure {
+    let advice =
+        if error.kind() == io::ErrorKind::InvalidData { "; --name says which" } else { advice };
     Failure::new(Kind::Environment, format!("{}{advice}", printable(&error.to_string())))
 }
 

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use quicket_packets::client::Port;
 use quicket_packets::pcap::Writer;
 use quicket_packets::{Layout, Reason, Tuple};
-use quicket_switch::rendezvous;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,8 +23,7 @@ const NOTHING: u32 = 16;
 
 /// Writes until the port or the switch ends, or it is told to stop.
 pub(super) fn run(args: &SwitchDump) -> Result<(), Failure> {
-    let path = rendezvous::path(&args.name);
-    let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
+    let path = super::packets::path(&args.name)?;
     let layout = Layout::new(NOTHING, ROOM, SLOT)
         .ok_or_else(|| Failure::new(Kind::Environment, "there is no such ring"))?;
     let mut port = Port::open(&path, layout).map_err(|error| unanswered(&path, &error))?;

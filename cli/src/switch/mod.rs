@@ -21,6 +21,7 @@ use std::process::Command;
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use quicket_switch::client;
 use quicket_switch::daemon::{Daemon, IDLE, Listener, Store, Tools};
+use quicket_switch::protocol::ProtocolError;
 use quicket_switch::rendezvous;
 use quicket_switch::rule::{MAX_RULE, Rule};
 use serde_json::Value;
@@ -239,12 +240,26 @@ fn cannot_ask(name: &str, error: io::Error) -> Failure {
         io::ErrorKind::ConnectionRefused => Failure::new(
             Kind::Environment,
             format!(
-                "no switch {name} runs in this network namespace; the first program that needs it \
+                "no switch of the name {name} runs in this network namespace; the first program that needs it \
                  starts it"
+            ),
+        ),
+        _ if is_foreign(&error) => Failure::new(
+            Kind::Environment,
+            format!(
+                "what listens at {name} is something else, such as a switch for packets (quicket switch devices asks that): \
+                 --name says which switch"
             ),
         ),
         _ => Failure::environment(format!("cannot ask the switch {name}"), error),
     }
+}
+
+/// Whether something else has answered than a switch, or has sockets of another type.
+fn is_foreign(error: &io::Error) -> bool {
+    let answered = error.get_ref().and_then(|error| error.downcast_ref::<ProtocolError>());
+    matches!(answered, Some(ProtocolError::Malformed(_)))
+        || error.raw_os_error() == Some(rustix::io::Errno::PROTOTYPE.raw_os_error())
 }
 
 fn upgrade(name: &str) -> Result<(), Failure> {

@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 
 use quicket_packets::client::{Opening, VARIABLE};
-use quicket_switch::rendezvous;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, ipproto};
 use rustix::process::Uid;
@@ -23,8 +22,7 @@ const NUMBER: i32 = 3;
 
 /// Becomes the program; returns only if that fails.
 pub(super) fn run(args: &SwitchOpen) -> Result<(), Failure> {
-    let path = rendezvous::path(&args.name.name);
-    let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
+    let path = super::packets::path(&args.name.name)?;
     let mut opening = connect(&path, args.user)?;
     for wanted in &args.tuples {
         let cannot = |error| Failure::environment(format!("cannot reserve {wanted}"), error);
@@ -42,8 +40,9 @@ pub(super) fn run(args: &SwitchOpen) -> Result<(), Failure> {
 
 /// Connects, as another user if there is to be one: a thread may be one of its own.
 fn connect(path: &Path, user: Option<u32>) -> Result<Opening, Failure> {
-    let connect = || Opening::connect(path).map_err(|error| unanswered(path, &error));
-    let Some(user) = user.map(Uid::from_raw) else { return connect() };
+    let Some(user) = user.map(Uid::from_raw) else {
+        return Opening::connect(path).map_err(|error| unanswered(path, &error));
+    };
     let cannot = |error: io::Error| {
         Failure::environment(
             format!("cannot act for user {}, which takes root", user.as_raw()),
@@ -54,7 +53,13 @@ fn connect(path: &Path, user: Option<u32>) -> Result<Opening, Failure> {
         let connected = scope.spawn(|| {
             let became = rustix::thread::set_thread_res_uid(user, user, user);
             became.map_err(|error| cannot(error.into()))?;
-            connect()
+            Opening::connect(path).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => Failure::environment(
+                    format!("user {} may not have a port at {}", user.as_raw(), path.display()),
+                    format!("{error}; --user takes a switch of all users (quicket switch packets --all-users)"),
+                ),
+                _ => unanswered(path, &error),
+            })
         });
         let ended = |_| Err(cannot(io::Error::other("a thread has ended")));
         connected.join().unwrap_or_else(ended)

@@ -27,7 +27,10 @@ impl Daemon {
             return Some(Answer::refuse(Errno::PROTO, why));
         }
         if connection.port.is_some() {
-            return Some(Answer::refuse(Errno::ISCONN, "this connection has a port: make another"));
+            return Some(Answer::refuse(
+                Errno::ISCONN,
+                "this connection has a port: each takes a connection of its own (quicket switch open)",
+            ));
         }
         self.make(at, sizes, None)
     }

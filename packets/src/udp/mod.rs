@@ -199,7 +199,8 @@ impl UdpPort {
             gone: None,
         };
         *lock(&self.sending) = Sending { sender, bell };
-        log::info!("the switch for packets at {} is there again", self.path.display());
+        // Who has been warned that it had gone hears it.
+        log::warn!("the switch for packets at {} is there again", self.path.display());
         self.see_to_room()
     }
 

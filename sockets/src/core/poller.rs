@@ -161,9 +161,8 @@ impl Core {
         }
         received.unwrap_or_else(|error| {
             self.complaints.warn(format_args!(
-                "the system refuses to receive on {}: {error}; it is asked again every {} ms",
-                socket.local_addr(),
-                PAUSE.as_millis()
+                "nothing can be received on {}: {error}; it is tried again until it can",
+                socket.local_addr()
             ));
             scratch.paused_until = Some(self.clock.now() + PAUSE);
             true

@@ -65,7 +65,7 @@ impl fmt::Display for RegisterError {
             Self::NamesInUse { names, by: Some(by) } => write!(
                 f,
                 "the program \"{by}\" serves {names} at this address: choose other protocols or \
-                 server names, replace it (an upgrade), or have both share the port"
+                 server names, replace it (an upgrade, --replace), or have both share the port"
             ),
             Self::NamesInUse { names, by: None } => write!(
                 f,

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use quicket_packets::control::Control;
@@ -68,7 +69,17 @@ fn switch(path: &str, device: Option<&str>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let threads = usize::try_from(option(&mut words, "--threads")?.unwrap_or(4))?.clamp(1, 256);
     let time = Duration::from_secs(option(&mut words, "--seconds")?.unwrap_or(5));

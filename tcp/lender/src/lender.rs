@@ -524,7 +524,9 @@ impl Lender {
                 Err(error) => {
                     // It waits as one that nobody connects to: an end that is hung up is readable for ever, and programs ask
                     // for connections at once, again and again.
-                    log::warn!("no more connections come to a listener: {error}");
+                    log::warn!(
+                        "no more connections come to a listener: {error} (a program has another when it is started again)"
+                    );
                     listening.is_over = true;
                     return;
                 }

@@ -22,6 +22,8 @@ use crate::exit::{Failure, Kind};
 const END: Duration = Duration::from_secs(1);
 /// With a rate, so much of it may go at once after a wait: the system wakes threads late.
 const BURST: Duration = Duration::from_millis(5);
+/// So often the switch is asked for its counters meanwhile, which are what is known if it ends.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What became of frames.
 struct Sent {
@@ -29,7 +31,10 @@ struct Sent {
     /// From the first frame to the last.
     time: Duration,
     errors: u64,
+    /// As the switch has said last ...
     counters: Counters,
+    /// ... which is after all of them, unless it has gone.
+    is_settled: bool,
     /// Frames that the switch has not looked at by now.
     waiting: u64,
     /// What has ended it before its time.
@@ -82,7 +87,15 @@ pub(in crate::switch) fn run(args: &SwitchGenerate) -> Result<(), Failure> {
     let work = move |stop: &AtomicBool| send(&mut port, &mut generators, bounds, stop);
     let sent = until_told(|| (), work)?;
     crate::print(&if args.json { report(&sent).to_string() } else { text(&sent) })?;
-    sent.error.map_or(Ok(()), |error| Err(cannot(error)))
+    if let Some(error) = sent.error {
+        return Err(cannot(error));
+    }
+    if sent.written > 0 && sent.counters.sent == 0 {
+        let why =
+            "no frame was delivered: quicket switch generate --help says what the reasons mean";
+        return Err(Failure::new(Kind::Connection, why));
+    }
+    Ok(())
 }
 
 /// When it ends, and how fast it is.
@@ -112,8 +125,15 @@ impl Bounds {
 
 fn send(port: &mut Port, generators: &mut [Generator], bounds: Bounds, stop: &AtomicBool) -> Sent {
     let begun = Instant::now();
-    let (time, counters, waiting) = (Duration::ZERO, Counters::default(), 0);
-    let mut sent = Sent { written: 0, time, errors: 0, counters, waiting, error: None };
+    let mut sent = Sent {
+        written: 0,
+        time: Duration::ZERO,
+        errors: 0,
+        counters: Counters::default(),
+        is_settled: false,
+        waiting: 0,
+        error: None,
+    };
     let result = write_all(port, generators, bounds, stop, &mut sent);
     sent.time = begun.elapsed();
     sent.error = result.and_then(|()| settle(port, &mut sent)).err();
@@ -129,7 +149,7 @@ fn write_all(
     sent: &mut Sent,
 ) -> io::Result<()> {
     let begun = Instant::now();
-    let (mut next, mut base) = (0, (begun, 0));
+    let (mut next, mut base, mut looked) = (0, (begun, 0), begun);
     let count = generators.len();
     while !stop.load(Ordering::Relaxed)
         && bounds.count.is_none_or(|count| sent.written < count)
@@ -153,6 +173,10 @@ fn write_all(
             }
         }
         hear(port, sent)?;
+        if looked.elapsed() >= LOOK {
+            sent.counters = port.counters()?;
+            looked = Instant::now();
+        }
     }
     Ok(())
 }
@@ -175,6 +199,7 @@ fn settle(port: &mut Port, sent: &mut Sent) -> io::Result<()> {
         std::thread::sleep(Duration::from_millis(1));
     }
     sent.counters = port.counters()?;
+    sent.is_settled = true;
     hear(port, sent)
 }
 
@@ -195,9 +220,17 @@ fn dropped(counters: &Counters) -> impl Iterator<Item = (Reason, u64)> {
     all.map(|reason| (reason, counters.dropped(reason))).filter(|(_, n)| *n > 0)
 }
 
-/// Frames for which there was no room where they were to go: at a receiver, or in the ring of a device.
-fn without_room(sent: &Sent) -> u64 {
-    sent.written.saturating_sub(forwarded(&sent.counters)).saturating_sub(sent.waiting)
+/// Frames for which there was no room where they were to go: at a receiver, or in the ring of a device. None if the switch has not
+/// said how many were for it.
+fn without_room(sent: &Sent) -> Option<u64> {
+    let rest = sent.written.saturating_sub(forwarded(&sent.counters));
+    sent.is_settled.then(|| rest.saturating_sub(sent.waiting))
+}
+
+/// Frames of which nobody knows what became of them, as the switch has gone.
+fn unknown(sent: &Sent) -> u64 {
+    let rest = sent.written.saturating_sub(forwarded(&sent.counters));
+    if sent.is_settled { 0 } else { rest }
 }
 
 fn rate(sent: &Sent) -> f64 {
@@ -214,7 +247,8 @@ fn report(sent: &Sent) -> Value {
         "delivered": sent.counters.sent,
         "dropped": dropped,
         "without_room": without_room(sent),
-        "waiting": sent.waiting,
+        "waiting": sent.is_settled.then_some(sent.waiting),
+        "unknown": unknown(sent),
         "errors": sent.errors,
     })
 }
@@ -230,12 +264,16 @@ fn text(sent: &Sent) -> String {
     for (reason, n) in dropped(&sent.counters) {
         let _ = write!(out, ", {n} dropped: {}", reason.name());
     }
-    let without = without_room(sent);
-    if without > 0 {
+    if let Some(without) = without_room(sent).filter(|n| *n > 0) {
         let _ = write!(out, ", {without} had no room at a receiver or device");
     }
-    if sent.waiting > 0 {
+    if sent.is_settled && sent.waiting > 0 {
         let _ = write!(out, ", {} wait for the switch", sent.waiting);
+    }
+    if !sent.is_settled {
+        let n = unknown(sent);
+        let _ =
+            write!(out, ", when the switch was last asked; what became of {n} others is not known");
     }
     if sent.errors > 0 {
         let _ =
@@ -273,7 +311,15 @@ mod tests {
         let mut counters = Counters::default();
         counters.sent = 7;
         let time = Duration::from_secs(2);
-        let sent = Sent { written: 10, time, errors: 1, counters, waiting: 1, error: None };
+        let mut sent = Sent {
+            written: 10,
+            time,
+            errors: 1,
+            counters,
+            is_settled: true,
+            waiting: 1,
+            error: None,
+        };
         let shown = text(&sent);
         assert!(shown.contains("10 frames were written in 2.000 s, 5 in a second"), "{shown}");
         assert!(shown.contains("2 had no room at a receiver or device, 1 wait"), "{shown}");
@@ -283,5 +329,15 @@ mod tests {
             (&json!(2), &json!(1))
         );
         assert_eq!(report(&sent)["frames_per_second"], 5.0);
+        assert_eq!(report(&sent)["unknown"], 0);
+        // The switch has gone: what it had said is known, and no more.
+        sent.is_settled = false;
+        let shown = text(&sent);
+        assert!(shown.contains("7 were delivered"), "{shown}");
+        assert!(shown.contains("what became of 3 others is not known"), "{shown}");
+        assert!(!shown.contains("had no room") && !shown.contains("wait for"), "{shown}");
+        let told = report(&sent);
+        assert_eq!((&told["delivered"], &told["unknown"]), (&json!(7), &json!(3)));
+        assert!(told["without_room"].is_null() && told["waiting"].is_null(), "{told}");
     }
 }

@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use quicket_packets::Layout;
 use quicket_packets::client::{Port, inherited};
-use quicket_switch::rendezvous;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::packets::unanswered;
-use crate::args::PacketsName;
+use crate::args::PacketsWay;
 use crate::exit::{Failure, Kind};
 
 pub(super) use generate::run as generate;
@@ -37,14 +36,13 @@ fn layout(send: u32, receive: u32, longest: u16) -> Result<Layout, Failure> {
     layout.ok_or_else(|| Failure::new(Kind::Usage, "there are no slots for frames of that length"))
 }
 
-fn open(name: &PacketsName, layout: Layout) -> Result<Port, Failure> {
+fn open(name: &PacketsWay, layout: Layout) -> Result<Port, Failure> {
     if let Some(number) = super::packets::descriptor(&name.name)? {
         let port = inherited(number).and_then(|control| Port::open_on(control, layout));
         let what = || format!("cannot have a port by descriptor {number}");
         return port.map_err(|error| Failure::environment(what(), error));
     }
-    let path = rendezvous::path(&name.name);
-    let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
+    let path = super::packets::path(&name.name)?;
     Port::open(&path, layout).map_err(|error| unanswered(&path, &error))
 }
 

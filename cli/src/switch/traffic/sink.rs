@@ -187,9 +187,10 @@ fn report(came: &Came) -> Value {
 fn text(came: &Came) -> String {
     let Came { account, flows, time, full, long, .. } = came;
     let mut out = format!(
-        "{} of {} come in {:.3} s, {:.0} in a second, {}\nlost: {}, late: {}, twice: {}, misdelivered: {}",
+        "{} of {} {} come in {:.3} s, {:.0} in a second, {}\nlost: {}, late: {}, twice: {}, misdelivered: {}",
         some(account.received, "frame", "frames"),
-        some(*flows as u64, "flow has", "flows have"),
+        some(*flows as u64, "flow", "flows"),
+        if account.received == 1 { "has" } else { "have" },
         time.as_secs_f64(),
         rate(came),
         Rate::of(account.octets, *time),
@@ -233,6 +234,9 @@ mod tests {
             assert!(shown.contains(words), "{words}: {shown}");
         }
         assert!(!shown.contains("longest"));
+        let one = Came { flows: 1, ..came };
+        assert!(text(&one).contains("1000 frames of 1 flow have come"), "{}", text(&one));
+        let came = Came { flows: 4, ..one };
         let told = report(&came);
         assert_eq!((&told["lost"], &told["full"]), (&json!(3), &json!(1)));
         assert_eq!(told["frames_per_second"], 2000.0);
