@@ -70,6 +70,7 @@ mod shadow;
 mod table;
 
 pub use exports::*;
+pub use fork::before_exit;
 pub use inside::Inside;
 pub use native::without_signals;
 pub use table::{Kind, has_sockets, hide, kind, unhide};
