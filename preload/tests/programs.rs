@@ -261,6 +261,11 @@ fn all_is_closed_where_a_range_cannot_be() {
 }
 
 #[test]
+fn data_is_sent_as_far_as_it_can_be_read() {
+    both_ways("faults", "memory");
+}
+
+#[test]
 fn arguments_are_taken_as_the_kernel_takes_them() {
     both_ways("faults", "arguments");
 }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -407,6 +408,38 @@ static void arguments(void)
 	FAILS(sendfile(pair.client, ends[0], NULL, 10), EINVAL);
 }
 
+/* What is before the memory that cannot be read. */
+#define READABLE (1 << 20)
+
+static void *receives(void *argument)
+{
+	static char data[READABLE];
+	for (size_t got = 0; got < READABLE;) {
+		ssize_t more = recv(*(int *)argument, data, READABLE - got, 0);
+		CHECK(more > 0);
+		got += (size_t)more;
+	}
+	return NULL;
+}
+
+/* What can be sent is, before memory that cannot be read. */
+static void memory(void)
+{
+	struct pair pair = with_stream();
+	pthread_t thread;
+	char data[8];
+	char *all = mmap(NULL, 2 * READABLE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			 0);
+	CHECK(all != MAP_FAILED && mprotect(all + READABLE, READABLE, PROT_NONE) == 0);
+	FAILS(send(pair.client, all + READABLE, READABLE, 0), EFAULT);
+	/* Not all of it has room before some is received. */
+	CHECK(pthread_create(&thread, NULL, receives, &pair.server) == 0);
+	CHECK(send(pair.client, all, 2 * READABLE, 0) == READABLE);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(send(pair.client, "x", 1, 0) == 1);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1 && data[0] == 'x');
+}
+
 int main(int count, char **arguments_)
 {
 	const char *what = count > 1 ? arguments_[1] : "";
@@ -428,6 +461,8 @@ int main(int count, char **arguments_)
 		no_thread();
 	} else if (strcmp(what, "filtered") == 0) {
 		filtered();
+	} else if (strcmp(what, "memory") == 0) {
+		memory();
 	} else if (strcmp(what, "arguments") == 0) {
 		arguments();
 	} else {
