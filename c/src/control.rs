@@ -56,11 +56,10 @@ impl Control {
     }
 
     fn take(&mut self, kind: c_int, data: &[u8]) -> Result<()> {
-        match (kind, data) {
-            (QUIC_STREAM_INFO, _) if data.len() == StreamInfo::SIZE => {
-                self.stream = Some(StreamInfo::from_bytes(data));
-            }
-            (QUIC_HANDSHAKE_INFO, [level]) => self.level = Some(*level),
+        // As the kernel module does it: what is beyond the structure is not looked at, and what it lacks is zero.
+        match kind {
+            QUIC_STREAM_INFO => self.stream = Some(StreamInfo::from_bytes(data)),
+            QUIC_HANDSHAKE_INFO => self.level = Some(data.first().copied().unwrap_or(0)),
             _ => return Err(libc::EINVAL),
         }
         Ok(())
@@ -123,14 +122,32 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_other_lengths_count_as_far_as_they_go() {
+        let info = StreamInfo::new(4, StreamFlags::NEW);
+        let bytes = info.to_bytes();
+        for (data, expected) in [
+            (&bytes[..12], info),
+            (&bytes[..8], StreamInfo::new(4, StreamFlags::NONE)),
+            (&[], StreamInfo::new(0, StreamFlags::NONE)),
+            (&[&bytes[..], &[7; 9]].concat(), info),
+        ] {
+            let control = Control::parse(&message(SOL_QUIC, QUIC_STREAM_INFO, data)).unwrap();
+            assert_eq!(control, Control { stream: Some(expected), level: None });
+        }
+        for (data, expected) in [(&[][..], 0), (&[2, 3, 0, 0], 2)] {
+            let control = Control::parse(&message(SOL_QUIC, QUIC_HANDSHAKE_INFO, data)).unwrap();
+            assert_eq!(control.level, Some(expected));
+        }
+    }
+
+    #[test]
     fn what_is_malformed_is_refused() {
-        let short = message(SOL_QUIC, QUIC_STREAM_INFO, &[0; 12]);
         let unknown = message(SOL_QUIC, 2, &[0]);
         let mut beyond = message(SOL_QUIC, QUIC_HANDSHAKE_INFO, &[0]);
         beyond[0] = 200;
         let mut inside = beyond.clone();
         inside[0] = 3;
-        for bytes in [short, unknown, beyond, inside] {
+        for bytes in [unknown, beyond, inside] {
             assert_eq!(Control::parse(&bytes), Err(libc::EINVAL));
         }
         assert_eq!(Control::parse(&[1, 2]), Ok(Control::default()));

@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     remembered: Mutex<Remembered>,
     /// What was wrong with a file or text that the program gave last.
     refusal: Mutex<Option<String>>,
+    /// Connections that were accepted when the process had no descriptors for them: the last is the next to have one.
+    unopened: Mutex<Vec<Socket>>,
     shadow: Mutex<Shadow>,
     /// How many calls of poll(2) or select(2) wait for it.
     pollers: AtomicUsize,
@@ -53,23 +55,47 @@ impl Wake for Bell {
 
     /// Whoever calls this may hold locks that a look at the socket takes: the keeper looks.
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            keeper::ring(&self.entry);
+        if !self.rung.swap(true, Ordering::AcqRel) && !keeper::ring(&self.entry) {
+            // The next news may find a keeper.
+            self.rung.store(false, Ordering::Release);
         }
     }
 }
 
 impl Entry {
-    /// Gives a socket a descriptor. One that was accepted remembers what its listener does.
-    pub(crate) fn open(
+    /// Gives a socket a descriptor.
+    pub(crate) fn open(socket: Socket, is_v6: bool, kind: c_int, flags: c_int) -> Result<c_int> {
+        Self::open_behind(Shadow::new()?, socket, (is_v6, kind), None, flags)
+    }
+
+    /// Gives a connection that this listener has accepted a descriptor. It remembers what the listener does. Where
+    /// there is none, the connection waits for the next who accepts.
+    pub(crate) fn open_accepted(&self, socket: Socket, flags: c_int) -> Result<c_int> {
+        let shadow = match Shadow::new() {
+            Ok(shadow) => shadow,
+            Err(error) => {
+                self.unopened().push(socket);
+                self.settle();
+                return Err(error);
+            }
+        };
+        let remembered = *self.remembered();
+        Self::open_behind(shadow, socket, (self.is_v6, self.kind), Some(remembered), flags)
+    }
+
+    /// Connections that were accepted and have no descriptor.
+    pub(crate) fn unopened(&self) -> MutexGuard<'_, Vec<Socket>> {
+        self.unopened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_behind(
+        (shadow, fd): (Shadow, c_int),
         socket: Socket,
-        is_v6: bool,
-        kind: c_int,
+        (is_v6, kind): (bool, c_int),
         remembered: Option<Remembered>,
         flags: c_int,
     ) -> Result<c_int> {
         let (connected, remembered) = (remembered.is_some(), remembered.unwrap_or_default());
-        let (shadow, fd) = Shadow::new()?;
         socket.set_interruptible(true);
         socket.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
         let entry = Self::make(socket, (is_v6, kind), (connected, false), remembered, shadow);
@@ -130,6 +156,7 @@ impl Entry {
                 listening: AtomicBool::new(listening),
                 remembered: Mutex::new(remembered),
                 refusal: Mutex::default(),
+                unopened: Mutex::default(),
                 shadow: Mutex::new(shadow),
                 pollers: AtomicUsize::new(0),
                 in_epoll: AtomicBool::new(false),
@@ -196,7 +223,8 @@ impl Entry {
     /// Looks and shows under one lock, so that what is shown is never older than what was.
     fn show(&self, anew: bool) {
         let mut shadow = self.shadow();
-        let state = self.socket.poll_change(&self.poll_id, &self.waker);
+        let mut state = self.socket.poll_change(&self.poll_id, &self.waker);
+        state.readable |= !self.unopened().is_empty();
         let ended = state.hup && self.connected.load(Ordering::Acquire);
         shadow.show(state, ended, anew);
     }

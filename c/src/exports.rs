@@ -9,7 +9,7 @@ use libc::{
 };
 
 use crate::calls::{descriptors, names, options, reason, receive, send, setup, tls, watch};
-use crate::inside::Inside;
+use crate::inside::{self, Inside};
 use crate::memory::Memory;
 use crate::native::{self, Result};
 use crate::table::{self, Kind};
@@ -20,6 +20,7 @@ fn answer<T: From<i8>>(call: impl FnOnce() -> Result<T>) -> T {
     let inside = Inside::enter();
     let answer = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(libc::EIO));
     drop(inside);
+    inside::pay_sigpipe();
     native::set_errno(answer.as_ref().err().copied().unwrap_or(before));
     answer.unwrap_or(T::from(-1))
 }
@@ -206,6 +207,28 @@ fn by(
     }
 }
 
+/// The C library's own, which a cancellation may unwind.
+mod system {
+    use super::{c_int, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+    unsafe extern "C-unwind" {
+        pub(super) fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+        pub(super) fn ppoll(
+            fds: *mut pollfd,
+            count: nfds_t,
+            timeout: *const timespec,
+            signals: *const sigset_t,
+        ) -> c_int;
+        pub(super) fn select(
+            count: c_int,
+            read: *mut fd_set,
+            write: *mut fd_set,
+            except: *mut fd_set,
+            timeout: *mut timeval,
+        ) -> c_int;
+    }
+}
+
 /// poll(2) by way of `next`, the system's.
 ///
 /// # Safety
@@ -215,6 +238,7 @@ pub unsafe fn poll_with<T>(fds: *mut pollfd, count: nfds_t, next: impl FnOnce() 
     // SAFETY: the address is the program's, for the time of the call.
     let memory = &mut unsafe { Memory::of_program() };
     let watched = watched(|| watch::Watched::polled(memory, fds as usize, count));
+    // A cancellation (pthread_cancel(3)) passes here: nothing in this frame waits to be dropped.
     let answer = next();
     leave(watched);
     answer
@@ -230,25 +254,26 @@ pub unsafe fn select_with<T>(count: c_int, sets: [*mut fd_set; 3], next: impl Fn
     let memory = &mut unsafe { Memory::of_program() };
     let sets = sets.map(|set| set as usize);
     let watched = watched(|| watch::Watched::selected(memory, count, sets));
+    // As in `poll_with`.
     let answer = next();
     leave(watched);
     answer
 }
 
 /// Has the library look after sockets while the program waits for them.
-fn watched(look: impl FnOnce() -> watch::Watched) -> watch::Watched {
+fn watched(look: impl FnOnce() -> watch::Watched) -> watch::Kept {
     let before = native::errno();
     let _inside = Inside::enter();
-    let watched = catch_unwind(AssertUnwindSafe(look)).unwrap_or_default();
+    let kept = catch_unwind(AssertUnwindSafe(|| watch::keep(look())));
     native::set_errno(before);
-    watched
+    kept.unwrap_or_default()
 }
 
 /// A socket may end with this; errno is that of the call.
-fn leave(watched: watch::Watched) {
+fn leave(kept: watch::Kept) {
     let before = native::errno();
     let _inside = Inside::enter();
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(watched)));
+    let _ = catch_unwind(AssertUnwindSafe(|| watch::leave(kept)));
     native::set_errno(before);
 }
 
@@ -278,9 +303,13 @@ pub unsafe fn epoll_ctl_with(
 ///
 /// As for poll(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quicket_poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn quicket_poll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: the caller's arguments.
-    unsafe { poll_with(fds, count, || libc::poll(fds, count, timeout)) }
+    unsafe { poll_with(fds, count, || system::poll(fds, count, timeout)) }
 }
 
 /// ppoll(2) for programs that are linked to this library.
@@ -289,14 +318,14 @@ pub unsafe extern "C" fn quicket_poll(fds: *mut pollfd, count: nfds_t, timeout: 
 ///
 /// As for ppoll(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quicket_ppoll(
+pub unsafe extern "C-unwind" fn quicket_ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
     signals: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's arguments.
-    unsafe { poll_with(fds, count, || libc::ppoll(fds, count, timeout, signals)) }
+    unsafe { poll_with(fds, count, || system::ppoll(fds, count, timeout, signals)) }
 }
 
 /// select(2) for programs that are linked to this library.
@@ -305,7 +334,7 @@ pub unsafe extern "C" fn quicket_ppoll(
 ///
 /// As for select(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quicket_select(
+pub unsafe extern "C-unwind" fn quicket_select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -314,7 +343,7 @@ pub unsafe extern "C" fn quicket_select(
 ) -> c_int {
     let next = || {
         // SAFETY: the caller's arguments.
-        unsafe { libc::select(count, read, write, except, timeout) }
+        unsafe { system::select(count, read, write, except, timeout) }
     };
     // SAFETY: the caller's arguments.
     unsafe { select_with(count, [read, write, except], next) }

@@ -11,7 +11,8 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Once};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use quicket::message::{ForkHold, Heir, Shutdown, Steward};
@@ -25,6 +26,11 @@ use crate::table::{self, Locked, Numbers};
 
 /// How long a fork waits until switches have heard which listeners are passed on for the first time.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The process ends, and connections are closed.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// What is to be called before.
+static LAST_WORDS: OnceLock<fn()> = OnceLock::new();
 
 /// A listener that the child has, too.
 struct Listener {
@@ -56,13 +62,28 @@ pub(crate) fn prepare() {
         if let Err(error) = native::at_fork(before, in_parent, in_child) {
             log::error!("forks will go unnoticed: {}", std::io::Error::from_raw_os_error(error));
         }
-        native::at_exit(at_exit);
     });
+}
+
+/// Has a function called before connections of a process that ends are closed: it may write what waits for them.
+pub fn before_exit(last_words: fn()) {
+    let _ = LAST_WORDS.set(last_words);
+}
+
+/// True once connections are closed because the process ends. Threads that go on until then are not to be told of it by
+/// a signal.
+pub(crate) fn is_ending() -> bool {
+    ENDING.load(Ordering::Acquire)
 }
 
 /// Connections of a process that ends are closed, as the kernel does, and addresses given up: the switch is
 /// not to take it for killed.
-extern "C" fn at_exit() {
+pub(crate) extern "C" fn at_exit() {
+    if table::is_guest() || !table::has_sockets() {
+        return;
+    }
+    let _ = catch_unwind(|| LAST_WORDS.get().inspect(|last_words| last_words()));
+    ENDING.store(true, Ordering::Release);
     let _inside = Inside::enter();
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let entries = table::all();

@@ -2,6 +2,7 @@
 //!
 //! It starts with the first socket that is polled. Programs that only wait in calls never have it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::entry::Entry;
@@ -23,8 +24,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks for a look at a socket.
-pub(crate) fn ring(entry: &Weak<Entry>) {
+/// Asks for a look at a socket. False if there is nobody to look.
+pub(crate) fn ring(entry: &Weak<Entry>) -> bool {
     let keeper = {
         let mut keeper = lock(&KEEPER);
         if keeper.is_none() {
@@ -32,10 +33,10 @@ pub(crate) fn ring(entry: &Weak<Entry>) {
         }
         keeper.clone()
     };
-    if let Some(keeper) = keeper {
-        lock(&keeper.queue).push(Weak::clone(entry));
-        keeper.bell.notify_one();
-    }
+    let Some(keeper) = keeper else { return false };
+    lock(&keeper.queue).push(Weak::clone(entry));
+    keeper.bell.notify_one();
+    true
 }
 
 fn start() -> Option<Arc<Keeper>> {
@@ -65,7 +66,8 @@ impl Keeper {
             drop(queue);
             for entry in rung.drain(..) {
                 if let Some(entry) = entry.upgrade() {
-                    entry.on_bell();
+                    // A fault that one socket shows is not to end polling of the others.
+                    let _ = catch_unwind(AssertUnwindSafe(|| entry.on_bell()));
                 }
             }
         }

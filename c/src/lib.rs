@@ -25,12 +25,13 @@
 //! # Where descriptors go that memory does not
 //!
 //! - **fork**: connections stay with the parent, which goes on undisturbed. In the child their
-//!   descriptors can be closed; every other call fails with EBADFD. A listener that goes through the switch is one of
-//!   the child's own there, too, which joins the switch when the child first accepts or polls; any other one
-//!   stays with the parent. The child can have sockets of its own, even though POSIX promises little to
+//!   descriptors can be closed; every other call fails with EBADFD, and poll(2) says of them what it says in the
+//!   parent, or nothing. A listener is one of the child's own there, too, which joins the switch when the child first
+//!   accepts or polls; the parent shares its address through the switch then, if it has not before. The child can have sockets of its own, even though POSIX promises little to
 //!   children of processes with threads.
 //! - **vfork**: as after fork.
-//! - **exit**: connections are closed, and peers hear of it; not after _exit, a signal that ends the
+//! - **exit**: connections are closed once all that the program has given to atexit(3) was called, and peers hear of it;
+//!   threads that still send get EPIPE, and no SIGPIPE. Not after _exit, a signal that ends the
 //!   process, or exec, where peers wait until the connection is idle for too long.
 //! - **exec**: they are closed, whatever FD_CLOEXEC says (which can be set and read as ever): in
 //!   the new program they would be no QUIC sockets.
@@ -44,7 +45,9 @@
 //!   kernel also as hung up.
 //! - A signal ends a call that waits (EINTR, or what was done so far) unless all handlers of the
 //!   program let calls go on (SA_RESTART); one that comes in the moment before the thread sleeps
-//!   does not. No call is a cancellation point of pthreads.
+//!   does not. No call is a cancellation point of pthreads, but for poll and select; a request that comes in a call
+//!   waits until the next one.
+//! - Handlers of signals must not use QUIC sockets: calls take locks, which the interrupted one may hold.
 //! - One call receives 256 KiB at most.
 //! - SO_ERROR is always 0: each call tells of its own errors.
 //! - The time of recvmmsg(2) is not looked at: it waits for the first message only.
@@ -70,6 +73,7 @@ mod shadow;
 mod table;
 
 pub use exports::*;
+pub use fork::before_exit;
 pub use inside::Inside;
 pub use native::without_signals;
 pub use table::{Kind, has_sockets, hide, kind, unhide};

@@ -4,7 +4,8 @@
 //! looked at by the kernel before it is touched: `MADV_POPULATE_READ` and `_WRITE` (Linux 5.14) load
 //! its pages or say that they cannot. Where these do not exist, one byte of each page is read with
 //! process_vm_readv(2), which does not notice that pages are read-only. That is one system call a
-//! range, whatever its size; ranges on pages that the same call has asked about are free.
+//! range, whatever its size, but for data that is sent, of which each MiB is looked at when its turn has come; ranges on
+//! pages that the same call has asked about are free.
 //!
 //! The memory may be uninitialised, overlap itself (as parts of one buffer may), and be written to by
 //! the program meanwhile. So it is copied by its address, byte by byte where it stands, and never
@@ -13,6 +14,7 @@
 //! A program that unmaps memory in one thread while it passes it to a call in another gets what it
 //! deserves; the kernel is kinder there.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -68,6 +70,9 @@ unsafe impl Plain for libc::pollfd {}
 /// How much of what is sent is copied at a time: what the nearest caches hold.
 const PIECE: usize = 32 << 10;
 
+/// How much is looked at together of what is sent: loading pages of what finds no room would be for nothing.
+const STEP: usize = 1 << 20;
+
 /// The program's memory during one call. Whoever has it may name any address.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -102,11 +107,7 @@ impl Memory {
         if pages.start == 0 {
             return Err(libc::EFAULT);
         }
-        if can_populate() {
-            populate(&pages, access)?
-        } else {
-            look(&pages)?
-        }
+        check_pages(&pages, access)?;
         (self.known, self.access) = (pages, access);
         Ok(())
     }
@@ -162,9 +163,13 @@ impl Memory {
         Ok(())
     }
 
-    /// The data in parts of the program's memory, all of which can be read.
+    /// The data in parts of the program's memory. That the first [`STEP`] bytes can be read is known then, and of others
+    /// when their turn comes: data ends before those that cannot.
     pub(crate) fn data<'a>(&'a mut self, parts: &'a [iovec]) -> Result<Parts<'a>> {
-        self.parts(parts, usize::MAX, Access::Read)
+        let mut data = self.parts(parts, STEP, Access::Read)?;
+        let all = parts.iter().try_fold(0usize, |all, part| all.checked_add(part.iov_len));
+        data.len = all.ok_or(libc::EINVAL)?;
+        Ok(data)
     }
 
     /// The room in parts of the program's memory, as far as `most` bytes, all of which can be
@@ -187,7 +192,7 @@ impl Memory {
             }
             len = len.checked_add(wanted).ok_or(libc::EINVAL)?;
         }
-        Ok(Parts { parts, len, access })
+        Ok(Parts { parts, len, access, checked: Cell::new(len) })
     }
 
     /// Text that ends with a zero, of at most `most` bytes; none at address zero.
@@ -230,16 +235,32 @@ unsafe fn put(address: usize, bytes: &[u8]) {
     unsafe { std::ptr::copy(bytes.as_ptr(), address as *mut u8, bytes.len()) };
 }
 
-/// Parts of the program's memory that were looked at, for the time of a call. They may overlap:
-/// what is received is put into one after the other, as the kernel does it.
+/// Parts of the program's memory, for the time of a call. They may overlap: what is received is put into one after the
+/// other, as the kernel does it.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     parts: &'a [iovec],
     len: usize,
     access: Access,
+    /// How much of them was looked at, from the first one on.
+    checked: Cell<usize>,
 }
 
 impl Parts<'_> {
+    /// How much of `len` bytes from an offset on, which lie in one part, can be accessed.
+    fn check(&self, at: usize, len: usize) -> usize {
+        let mut checked = self.checked.get();
+        while checked < at + len
+            && let Some((address, rest)) = self.find(checked)
+            && let step = rest.min(STEP)
+            && check_range(address, step, self.access).is_ok()
+        {
+            checked += step;
+            self.checked.set(checked);
+        }
+        len.min(checked.saturating_sub(at))
+    }
+
     /// Where an offset lies, and how much of its part follows.
     fn find(&self, at: usize) -> Option<(usize, usize)> {
         let mut start = 0;
@@ -264,9 +285,12 @@ impl Data for Parts<'_> {
         while scratch.len() < PIECE
             && let Some((address, len)) = self.find(at + scratch.len())
         {
-            let len = len.min(PIECE - scratch.len());
+            let len = self.check(at + scratch.len(), len.min(PIECE - scratch.len()));
+            if len == 0 {
+                break;
+            }
             scratch.reserve(len);
-            // SAFETY: all parts are readable, and room was made.
+            // SAFETY: the part was found readable as far as this, and room was made.
             unsafe { append(scratch, address, len) };
         }
         scratch
@@ -285,11 +309,25 @@ impl Room for Parts<'_> {
             && self.access == Access::Write
         {
             let len = len.min(rest.len());
-            // SAFETY: all parts are writable.
+            // SAFETY: all parts were found writable when they became room.
             unsafe { put(address, rest.get(..len).unwrap_or_default()) };
             done += len;
         }
     }
+}
+
+/// Looks at the pages of a range.
+fn check_range(address: usize, len: usize, access: Access) -> Result<()> {
+    let end = address.checked_add(len).filter(|end| *end <= END).ok_or(libc::EFAULT)?;
+    let page = page();
+    match address & !(page - 1) {
+        0 => Err(libc::EFAULT),
+        start => check_pages(&(start..end.next_multiple_of(page)), access),
+    }
+}
+
+fn check_pages(pages: &Range<usize>, access: Access) -> Result<()> {
+    if can_populate() { populate(pages, access) } else { look(pages) }
 }
 
 /// The size of a page, which differs between machines.
@@ -423,6 +461,42 @@ mod tests {
         // SAFETY: the test's own array.
         unsafe { at.write(*b"after ") };
         assert_eq!((first, data.piece(0, &mut second)), (&b"before"[..], &b"after "[..]));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn much_is_looked_at_as_it_is_wanted() {
+        let whole = 3 * STEP;
+        let none = std::ptr::null_mut();
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a mapping of the test's own, the last third of which nobody may read.
+        let start = unsafe {
+            let start = libc::mmap(none, whole, access, flags, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(start.byte_add(2 * STEP), STEP, libc::PROT_NONE), 0);
+            start
+        };
+        let resident = || {
+            let mut pages = vec![0u8; whole / page()];
+            // SAFETY: as many octets as the mapping has pages.
+            assert_eq!(unsafe { libc::mincore(start, whole, pages.as_mut_ptr()) }, 0);
+            pages.iter().filter(|page| **page & 1 != 0).count() * page()
+        };
+        let parts = [part(start as usize, whole)];
+        let mut memory = Memory::of_test();
+        let data = memory.data(&parts).unwrap();
+        let mut scratch = Vec::new();
+        assert_eq!((Data::len(&data), resident()), (whole, STEP));
+        assert_eq!((data.piece(STEP - PIECE, &mut scratch).len(), resident()), (PIECE, STEP));
+        assert_eq!((data.piece(STEP - 1, &mut scratch).len(), resident()), (PIECE, 2 * STEP));
+        assert_eq!(data.piece(2 * STEP - 5, &mut scratch).len(), 5);
+        assert_eq!(data.piece(2 * STEP, &mut scratch), b"");
+        assert_eq!(data.to_vec().len(), 2 * STEP);
+        let beyond = [part(start as usize + 2 * STEP, 1)];
+        assert!(Memory::of_test().data(&beyond).is_err());
+        // SAFETY: nothing uses it any more.
+        unsafe { libc::munmap(start, whole) };
     }
 
     #[test]

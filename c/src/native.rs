@@ -9,6 +9,15 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libc::syscall;
 
+use crate::fork;
+
+/// Of pthread_setcancelstate(3).
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
 /// What a call gives, or the number of its error.
 pub(crate) type Result<T> = std::result::Result<T, c_int>;
 
@@ -233,11 +242,37 @@ pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Has a function called when the process ends in order.
-pub(crate) fn at_exit(last: extern "C" fn()) {
+/// Has this thread not be cancelled. Returns the state before.
+pub(crate) fn forbid_cancellation() -> c_int {
+    set_cancel_state(PTHREAD_CANCEL_DISABLE)
+}
+
+/// Sets whether this thread can be cancelled, as [`forbid_cancellation`] returned it. Returns the state before.
+pub(crate) fn set_cancel_state(state: c_int) -> c_int {
+    let mut before = 0;
+    // Where Rust's rules on memory are checked, nobody cancels threads.
+    if !cfg!(miri) {
+        // SAFETY: a state that the C library knows, and a variable of this frame for the one before. A cancellation that
+        // waits acts at the next cancellation point; at once only if the program has set PTHREAD_CANCEL_ASYNCHRONOUS,
+        // under which POSIX allows it no call that leads here.
+        unsafe { pthread_setcancelstate(state, &raw mut before) };
+    }
+    before
+}
+
+/// What the process calls when it ends is called in the opposite order: what is entered when the library is loaded comes
+/// after all that the program has entered, and may use its sockets.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    if cfg!(miri) {
+        return;
+    }
     // SAFETY: the function lives as long as the library, and unwinds into nothing. It fails for
     // want of memory: then peers wait for as long as they would after a crash.
-    unsafe { libc::atexit(last) };
+    unsafe { libc::atexit(fork::at_exit) };
 }
 
 /// Has functions called around fork(2).

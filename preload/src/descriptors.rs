@@ -48,8 +48,52 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
+    let first = first.max(0);
     // SAFETY: numbers.
-    unsafe { quicket_c::quicket_close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
+    let closed = unsafe { quicket_c::quicket_close_range(first.cast_unsigned(), c_uint::MAX, 0) };
+    if closed < 0 {
+        close_listed(first);
+    }
+}
+
+/// Closes what the system lists, without close_range(2): Linux before 5.9, or a filter of system calls, has none. It must
+/// not take memory: it may be the handler of a signal, or a child of a process with threads, that closes.
+#[cold]
+fn close_listed(first: c_int) {
+    /// What comes before the name in a `struct linux_dirent64`: inode, offset, the entry's length, type.
+    const NAME: usize = 19;
+    const LENGTH: usize = 16;
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a string.
+    let list = unsafe { libc::open(c"/proc/self/fd".as_ptr(), flags) };
+    let mut entries = [0u8; 2048];
+    loop {
+        let (to, room) = (entries.as_mut_ptr(), entries.len());
+        // SAFETY: the kernel writes at most as many octets as there is room for.
+        let read = unsafe { libc::syscall(libc::SYS_getdents64, list, to, room) };
+        let Ok(read @ 1..) = usize::try_from(read) else { break };
+        let mut rest = entries.get(..read).unwrap_or_default();
+        while let Some(length) = rest.get(LENGTH..).and_then(|length| length.first_chunk()) {
+            let length = usize::from(u16::from_ne_bytes(*length));
+            let name = rest.get(NAME..length).unwrap_or_default();
+            match number(name) {
+                // SAFETY: a number.
+                Some(fd) if fd >= first && fd != list => unsafe {
+                    close(fd);
+                },
+                _ => {}
+            }
+            rest = rest.get(length.max(NAME)..).unwrap_or_default();
+        }
+    }
+    // SAFETY: this function's own.
+    unsafe { libc::syscall(libc::SYS_close, list) };
+}
+
+/// The number that an entry is named after; its name ends with a zero.
+fn number(name: &[u8]) -> Option<c_int> {
+    let name = name.split(|octet| *octet == 0).next()?;
+    std::str::from_utf8(name).ok()?.parse().ok()
 }
 
 #[unsafe(no_mangle)]

@@ -1,8 +1,10 @@
 //! Ways to a descriptor's data that lead past the calls of sockets. To the system a QUIC socket is
 //! something else, which must see nothing of them: what it took would be lost.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use libc::{FILE, iovec, loff_t, msghdr, off_t, off64_t, size_t, ssize_t};
 
@@ -21,6 +23,8 @@ struct Functions {
 
 unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    fn ftrylockfile(file: *mut FILE) -> c_int;
+    fn funlockfile(file: *mut FILE);
 }
 
 /// A stream's descriptor.
@@ -51,8 +55,65 @@ unsafe extern "C" fn write(cookie: *mut c_void, data: *const c_char, len: size_t
 }
 
 unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
+    open().retain(|stream| stream.fd != descriptor(cookie));
     // SAFETY: a number.
     unsafe { quicket_c::quicket_close(descriptor(cookie)) }
+}
+
+/// A stream of a QUIC socket.
+struct Stream {
+    fd: c_int,
+    file: *mut FILE,
+}
+
+// SAFETY: any thread may use a stream of the C library, which has a lock of its own.
+unsafe impl Send for Stream {}
+
+/// Those that are open. A stream is taken out before the C library frees it.
+static OPEN: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+type Open = MutexGuard<'static, Vec<Stream>>;
+
+thread_local! {
+    /// From before a fork until after it, in the thread that forks.
+    static FORKING: Cell<Option<Open>> = const { Cell::new(None) };
+}
+
+fn open() -> Open {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Enters a stream, which is written out before the library closes connections because the process ends: the C library
+/// writes its streams out after that.
+fn note(stream: Stream) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        quicket_c::before_exit(flush_all);
+        // SAFETY: the functions live as long as the library, and unwind into nothing.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    });
+    open().push(stream);
+}
+
+extern "C" fn before_fork() {
+    FORKING.set(Some(open()));
+}
+
+extern "C" fn after_fork() {
+    drop(FORKING.take());
+}
+
+/// A stream that another thread uses, and may wait in for ever, stays as it is.
+fn flush_all() {
+    for stream in &*open() {
+        // SAFETY: the stream is not freed while it is in the list, which is locked; its own lock is free or not waited for.
+        unsafe {
+            if ftrylockfile(stream.file) == 0 {
+                libc::fflush(stream.file);
+                funlockfile(stream.file);
+            }
+        }
+    }
 }
 
 /// The streams of the C library make system calls of their own: those of QUIC sockets call back.
@@ -65,7 +126,11 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         Whose::Quicket => {
             let functions = Functions { read, write, seek: None, close };
             // SAFETY: a string, says fdopen(3); the functions take a descriptor for a cookie.
-            unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) }
+            let file = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
+            if !file.is_null() {
+                note(Stream { fd, file });
+            }
+            file
         }
         Whose::Nobody => {
             set_errno(libc::EBADF);

@@ -1,8 +1,12 @@
 //! poll, select and epoll: the system's, announced where QUIC sockets are among them.
+//!
+//! A cancellation (pthread_cancel(3)) unwinds poll and select, in which nothing waits to be dropped.
 
 use std::ffi::c_int;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+
+use quicket_c::Inside;
 
 use crate::next::{Name, next};
 
@@ -11,22 +15,26 @@ macro_rules! polls {
     ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
         $(
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(
+            pub unsafe extern "C-unwind" fn $name(
                 fds: *mut pollfd, count: nfds_t $(, $argument: $kind)*
             ) -> c_int {
                 type Function =
-                    unsafe extern "C" fn(*mut pollfd, nfds_t $(, $kind)*) -> c_int;
+                    unsafe extern "C-unwind" fn(*mut pollfd, nfds_t $(, $kind)*) -> c_int;
 
                 // By itself, so that the way past it needs no room on the stack.
                 #[cold]
                 #[inline(never)]
-                unsafe extern "C" fn with_sockets(
+                unsafe extern "C-unwind" fn with_sockets(
                     fds: *mut pollfd, count: nfds_t $(, $argument: $kind)*
                 ) -> c_int {
                     let next = || {
                         // SAFETY: the arguments are the caller's.
                         unsafe { next!($name: Function)(fds, count $(, $argument)*) }
                     };
+                    // The library's own sleep in a call of the program is nothing to announce.
+                    if Inside::is() {
+                        return Inside::pause(next);
+                    }
                     // SAFETY: the arguments are the caller's, and addresses are checked.
                     unsafe { quicket_c::poll_with(fds, count, next) }
                 }
@@ -56,21 +64,21 @@ macro_rules! selects {
     ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
         $(
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(
+            pub unsafe extern "C-unwind" fn $name(
                 count: c_int,
                 read: *mut fd_set,
                 write: *mut fd_set,
                 except: *mut fd_set
                 $(, $argument: $kind)*
             ) -> c_int {
-                type Function = unsafe extern "C" fn(
+                type Function = unsafe extern "C-unwind" fn(
                     c_int, *mut fd_set, *mut fd_set, *mut fd_set $(, $kind)*
                 ) -> c_int;
                 let next = || {
                     // SAFETY: the arguments are the caller's.
                     unsafe { next!($name: Function)(count, read, write, except $(, $argument)*) }
                 };
-                if !quicket_c::has_sockets() {
+                if !quicket_c::has_sockets() || Inside::is() {
                     return next();
                 }
                 // SAFETY: the arguments are the caller's, and addresses are checked.

@@ -9,9 +9,10 @@ use std::sync::OnceLock;
 use quicket::Identity;
 
 /// Programs, and the libraries that they need.
-const SOURCES: [(&str, &[&str]); 5] = [
+const SOURCES: [(&str, &[&str]); 6] = [
     ("calls", &[]),
     ("events", &[]),
+    ("faults", &[]),
     ("features", &[]),
     ("gnutls", &["-lgnutls"]),
     ("options", &[]),
@@ -217,6 +218,56 @@ fn a_process_may_end_while_its_sockets_begin() {
 #[test]
 fn sockets_stay_with_the_parent() {
     both_ways("calls", "forks");
+}
+
+#[test]
+fn a_thread_that_is_cancelled_finishes_its_call_first() {
+    both_ways("faults", "cancelled_calls");
+}
+
+#[test]
+fn a_thread_that_is_cancelled_in_poll_keeps_no_socket() {
+    both_ways("faults", "cancelled_polls");
+}
+
+#[test]
+fn what_a_program_calls_when_it_ends_may_send() {
+    both_ways("faults", "last_handler");
+}
+
+#[test]
+fn streams_of_the_c_library_are_written_out_when_a_program_ends() {
+    interposed(Command::new(&prepared().programs["faults"][0]).arg("last_stream"));
+}
+
+#[test]
+fn what_handlers_of_signals_open_is_the_programs() {
+    both_ways("faults", "handlers");
+}
+
+#[test]
+fn a_connection_waits_until_there_are_descriptors_for_it() {
+    both_ways("faults", "exhaustion");
+}
+
+#[test]
+fn polling_goes_on_once_there_can_be_threads() {
+    both_ways("faults", "no_thread");
+}
+
+#[test]
+fn all_is_closed_where_a_range_cannot_be() {
+    interposed(Command::new(&prepared().programs["faults"][0]).arg("filtered"));
+}
+
+#[test]
+fn data_is_sent_as_far_as_it_can_be_read() {
+    both_ways("faults", "memory");
+}
+
+#[test]
+fn arguments_are_taken_as_the_kernel_takes_them() {
+    both_ways("faults", "arguments");
 }
 
 #[test]

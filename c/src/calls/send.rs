@@ -8,6 +8,8 @@ use quicket::message::{Data, MsgFlags};
 use super::{each_message, number, part, parts_of, unless_interrupted, vector};
 use crate::control::Control;
 use crate::entry::Entry;
+use crate::fork;
+use crate::inside;
 use crate::memory::Memory;
 use crate::native::{self, Result};
 use crate::table;
@@ -93,9 +95,16 @@ fn transmit(
         && control.level.is_none()
         && !flags.intersects(MsgFlags::NOSIGNAL | MsgFlags::DATAGRAM)
     {
-        native::raise_sigpipe();
+        break_pipe();
     }
     sent.map(|len| len as isize)
+}
+
+/// The signal for writing to what nobody reads. A process that ends has broken the connection itself.
+fn break_pipe() {
+    if !fork::is_ending() {
+        inside::owe_sigpipe();
+    }
 }
 
 /// sendfile(2): a file's content as stream data.
@@ -111,7 +120,9 @@ pub(crate) fn sendfile(
         return Err(libc::EINVAL);
     }
     let start = match offset {
-        0 => native::position(file).map_err(|_| libc::EINVAL)?,
+        // A pipe has no position to send from.
+        0 => native::position(file)
+            .map_err(|error| if error == libc::ESPIPE { libc::EINVAL } else { error })?,
         at => memory.value::<i64>(at)?,
     };
     if start < 0 {
@@ -131,7 +142,7 @@ pub(crate) fn sendfile(
     match error {
         Some(error) if sent == 0 => {
             if error == libc::EPIPE {
-                native::raise_sigpipe();
+                break_pipe();
             }
             Err(error)
         }

@@ -43,7 +43,7 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_in
             number(error)
         })?;
     }
-    Entry::open(socket, is_v6, kind, None, flags)
+    Entry::open(socket, is_v6, kind, flags)
 }
 
 /// That listeners share their addresses, if the environment says so. It is looked at once: other
@@ -70,6 +70,10 @@ pub(crate) fn listen(fd: c_int, backlog: c_int) -> Result<c_int> {
     let backlog = usize::try_from(backlog).unwrap_or(usize::MAX).min(libc::SOMAXCONN as usize);
     entry.socket.listen(backlog).map_err(number)?;
     entry.listening.store(backlog > 0, Ordering::Release);
+    if backlog == 0 {
+        let unopened = std::mem::take(&mut *entry.unopened());
+        drop(unopened);
+    }
     entry.settle();
     Ok(0)
 }
@@ -87,7 +91,11 @@ pub(crate) fn accept4(
     }
     let entry = table::get(fd)?;
     let timed = entry.remembered().receiving_is_timed();
-    let accepted = unless_interrupted(timed, || entry.socket.accept());
+    let unopened = entry.unopened().pop();
+    let accepted = match unopened {
+        Some(socket) => Ok(socket),
+        None => unless_interrupted(timed, || entry.socket.accept()),
+    };
     entry.settle();
     let socket = accepted?;
     if address != 0 {
@@ -95,8 +103,7 @@ pub(crate) fn accept4(
         let peer = socket.peer_addr().unwrap_or_else(|_| address::unspecified(entry.is_v6));
         address::write(memory, peer, address, len)?;
     }
-    let remembered = *entry.remembered();
-    Entry::open(socket, entry.is_v6, entry.kind, Some(remembered), flags)
+    entry.open_accepted(socket, flags)
 }
 
 /// connect(2).

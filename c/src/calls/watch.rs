@@ -1,11 +1,15 @@
 //! Around poll, select and epoll: the kernel does them, on descriptors that say what is the case.
 
+use std::cell::Cell;
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use libc::pollfd;
 
 use crate::entry::Entry;
+use crate::inside::Inside;
 use crate::memory::Memory;
 use crate::native::Result;
 use crate::table::{self, Kind};
@@ -70,6 +74,61 @@ impl Drop for Watched {
         for entry in &self.0 {
             entry.unwatch();
         }
+    }
+}
+
+thread_local! {
+    static WATCHING: Watching = const { Watching(Cell::new(Vec::new())) };
+}
+
+/// What the calls of a thread wait for: that of a signal's handler after that of what it interrupted. A thread that is
+/// cancelled in one of them leaves it here, and it ends with the thread.
+struct Watching(Cell<Vec<Watched>>);
+
+impl Watching {
+    /// The handler of a signal that comes in between begins with none, and leaves none.
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Watched>) -> T) -> T {
+        let mut all = self.0.take();
+        let answer = change(&mut all);
+        self.0.set(all);
+        answer
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _inside = Inside::enter();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(self.0.take())));
+    }
+}
+
+/// Stands for what a call waits for, in a frame that may vanish: nothing of it waits to be dropped.
+#[derive(Debug, Default)]
+pub(crate) enum Kept {
+    #[default]
+    Nothing,
+    /// It is the last in [`WATCHING`].
+    InThread,
+    /// The thread ends already, and is not cancelled any more.
+    Here(ManuallyDrop<Watched>),
+}
+
+/// Keeps what a call waits for until [`leave`], or the end of the thread.
+pub(crate) fn keep(watched: Watched) -> Kept {
+    if watched.0.is_empty() {
+        return Kept::Nothing;
+    }
+    let mut watched = Some(watched);
+    let _ = WATCHING.try_with(|watching| watching.change(|all| all.extend(watched.take())));
+    watched.map_or(Kept::InThread, |watched| Kept::Here(ManuallyDrop::new(watched)))
+}
+
+/// The call is over.
+pub(crate) fn leave(kept: Kept) {
+    match kept {
+        Kept::Nothing => {}
+        Kept::InThread => drop(WATCHING.try_with(|watching| watching.change(Vec::pop))),
+        Kept::Here(watched) => drop(ManuallyDrop::into_inner(watched)),
     }
 }
 

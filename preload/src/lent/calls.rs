@@ -89,6 +89,9 @@ pub(crate) unsafe fn accept4(
     let errno = native::errno();
     let names = names()?;
     let name = native::own_name(fd)?;
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return Some(answer(Err(libc::EINVAL), errno));
+    }
     if name.abstract_name().and_then(|name| names.is_listener(name)).is_none() {
         lent(fd)?;
         return Some(answer(Err(libc::EINVAL), errno));

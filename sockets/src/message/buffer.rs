@@ -15,7 +15,8 @@ pub trait Data {
     }
 
     /// Some of the data from byte `at` on, at least one unless it ends there: where it is, or
-    /// copied to `scratch`.
+    /// copied to `scratch`. Nothing before its end if it cannot be read from there on: sending ends there, with EFAULT if
+    /// nothing was sent.
     fn piece<'a>(&'a self, at: usize, scratch: &'a mut Vec<u8>) -> &'a [u8];
 
     /// A copy of all of it.

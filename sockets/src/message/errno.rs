@@ -57,6 +57,7 @@ errnos! {
     EAGAIN = 11, "not ready: try again later";
     ENOMEM = 12, "out of memory";
     EACCES = 13, "not allowed in this state or by this peer";
+    EFAULT = 14, "the data cannot be read from memory";
     ENODEV = 19, "there is no such network interface";
     EINVAL = 22, "an argument does not fit the state of the socket";
     ENFILE = 23, "the host has too many files open";

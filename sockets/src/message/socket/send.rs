@@ -270,13 +270,16 @@ fn attempt(conn: &mut Conn, ledger: &Ledger, sending: &mut Sending<'_>) -> Resul
     }
     while sending.written < sending.data.len() {
         let piece = sending.data.piece(sending.written, &mut sending.scratch);
+        if piece.is_empty() {
+            return Err(Errno::EFAULT.into());
+        }
         // It may have been stopped or reset while this waited.
         let written = match conn.write(id, piece, Ahead::Credit) {
             Poll::Ready(written) => written.map_err(|error| errno_of(&error))?,
             Poll::Pending => 0,
         };
         sending.written += written;
-        if written < piece.len() || piece.is_empty() {
+        if written < piece.len() {
             if flags.contains(StreamFlags::SNDBLOCK) {
                 conn.engine.tell_blocked(id);
             }
