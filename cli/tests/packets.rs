@@ -87,7 +87,7 @@ fn who_does_not_read_what_it_says_keeps_no_frame_waiting() {
     assert!(line.contains("is ready"), "{line}");
     // The switch has the same flags: its own writes are to wait.
     rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
-    while writer.write(&[b'\n']).is_ok() {}
+    while writer.write(b"\n").is_ok() {}
     rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).unwrap();
     drop(writer);
     let (one, address) = open(&path);
