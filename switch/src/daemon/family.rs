@@ -4,8 +4,9 @@
 //! where the one that began to listen has closed it or was killed, and those that it has forked have not
 //! accepted yet. What tells is a *lifeline*: the other end of a pair of sockets that all of them have.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
@@ -13,6 +14,7 @@ use super::tenant::MAX_FAMILIES_OF_TENANT;
 use super::{Daemon, Token};
 use crate::protocol::{self, Kin};
 use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
+use crate::sys;
 
 /// How many families the switch knows.
 pub const MAX_FAMILIES: usize = 1024;
@@ -65,13 +67,16 @@ impl Families {
 
 impl Daemon {
     /// A program is about to fork: who comes with the name of this family is of its blood.
-    pub(super) fn bequeath(&mut self, process: ProcessId, kin: Kin, came: Vec<OwnedFd>) {
+    pub(super) fn bequeath(&mut self, process: ProcessId, kin: Kin, came: &mut Vec<OwnedFd>) {
         let program = self.programs.get(&process);
         let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
         let (address, listener) = (seat.address, seat.listener);
         let serves = self.registry.phase(listener) == Some(Phase::Active);
         // It was replaced this moment: it has no names to pass on.
-        let Some(lifeline) = came.into_iter().next().filter(|_| serves) else { return };
+        if !serves || !came.first().is_some_and(|lifeline| is_lifeline(lifeline.as_fd())) {
+            return;
+        }
+        let lifeline = came.swap_remove(0);
         if self.registry.family(listener).is_none() {
             self.try_to_shut(address);
             self.registry.set_family(listener, Some(kin.family.0));
@@ -102,19 +107,21 @@ impl Daemon {
         lifeline: OwnedFd,
     ) {
         if self.families.find(address, family).is_some() {
-            return;
+            return self.put_down(uid, [lifeline]);
         }
         let of_user = self.families.known.iter().filter(|known| known.uid == uid).count();
         if self.is_tenant(uid) && of_user >= MAX_FAMILIES_OF_TENANT {
-            return self.complaints.warn(format_args!(
+            self.complaints.warn(format_args!(
                 "a listener that is passed on is not looked after: user {uid} has \
                  {MAX_FAMILIES_OF_TENANT} already"
             ));
+            return self.put_down(uid, [lifeline]);
         }
         if self.families.known.len() >= MAX_FAMILIES {
-            return self.complaints.warn(format_args!(
+            self.complaints.warn(format_args!(
                 "a listener that is passed on is not looked after: there are {MAX_FAMILIES} already"
             ));
+            return self.put_down(uid, [lifeline]);
         }
         let number = self.families.next_number;
         self.families.next_number = number.wrapping_add(1);
@@ -124,7 +131,10 @@ impl Daemon {
                 let known = Known { number, address, uid, family, lifeline, stand_in: None };
                 self.families.known.push(known);
             }
-            Err(error) => log::warn!("a listener that is passed on is not looked after: {error}"),
+            Err(error) => {
+                log::warn!("a listener that is passed on is not looked after: {error}");
+                self.put_down(uid, [lifeline]);
+            }
         }
     }
 
@@ -202,6 +212,7 @@ impl Daemon {
         let at = self.families.known.iter().position(|known| known.number == number);
         let Some(known) = at.map(|at| self.families.known.swap_remove(at)) else { return };
         let _ = self.epoll.delete(&known.lifeline);
+        self.put_down(known.uid, [known.lifeline]);
         if let Some(stand_in) = known.stand_in {
             self.dismiss_stand_in(stand_in);
             self.empty_since = std::time::Instant::now();
@@ -218,8 +229,15 @@ impl Daemon {
         self.families.known = others;
         for known in closed {
             let _ = self.epoll.delete(&known.lifeline);
+            self.put_down(known.uid, [known.lifeline]);
         }
     }
+}
+
+/// Whether what a program has handed over can end with a family: a local socket. Anything else may have who watches it
+/// wait.
+pub(super) fn is_lifeline(descriptor: BorrowedFd<'_>) -> bool {
+    sys::kind(descriptor).is_ok_and(|kind| kind == (libc::AF_UNIX, libc::SOCK_STREAM))
 }
 
 #[cfg(test)]

@@ -122,6 +122,10 @@ impl Daemon {
     /// Takes those who connect.
     pub(super) fn welcome(&mut self) {
         for _ in 0..CONNECTIONS_PER_TURN {
+            if self.clerks.is_door_blocked() {
+                let error = io::Error::other("those who are not let in have not gone yet");
+                return self.turn_away(&error);
+            }
             match sys::accept(self.listener.as_fd()) {
                 Ok(connection) => {
                     if let Err(error) = self.admit(connection) {
@@ -129,16 +133,17 @@ impl Daemon {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => return self.turn_away(&error),
+                Err(error) => {
+                    let text = format!("{error}; allow the switch more descriptors");
+                    return self.turn_away(&io::Error::new(error.kind(), text));
+                }
             }
         }
     }
 
     /// Nobody can be taken for now, such as for want of descriptors: those who connect wait.
     fn turn_away(&mut self, error: &io::Error) {
-        self.complaints.warn(format_args!(
-            "programs that connect have to wait: {error}; allow the switch more descriptors"
-        ));
+        self.complaints.warn(format_args!("programs that connect have to wait: {error}"));
         if self.epoll.delete(&self.listener).is_ok() {
             self.deaf_until = Some(Instant::now() + DEAF);
         }
@@ -162,21 +167,24 @@ impl Daemon {
             program.gids = vec![peer.gid()];
             program.gids.extend(sys::peer_groups(program.connection.as_fd()));
             if let Err(refused) = self.admit_tenant(&program) {
-                turn_off(&program.connection, refused);
+                self.turn_out(program.connection, refused);
                 return Ok(());
             }
         } else if program.uid != self.own_uid && program.uid != 0 {
             let text = rendezvous::of_another(self.own_uid);
-            turn_off(&program.connection, Refused { why: Refusal::Denied, text });
+            self.turn_out(program.connection, Refused { why: Refusal::Denied, text });
             return Ok(());
         }
         if self.programs.len() >= MAX_PROGRAMS {
             let text = format!("the switch has {MAX_PROGRAMS} programs: end some");
-            turn_off(&program.connection, Refused { why: Refusal::Full, text });
+            self.turn_out(program.connection, Refused { why: Refusal::Full, text });
             return Ok(());
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Program(token).pack());
-        self.epoll.add(&program.connection, event)?;
+        if let Err(error) = self.epoll.add(&program.connection, event) {
+            self.end_connection(program.uid, program.connection);
+            return Err(error.into());
+        }
         self.next_process += 1;
         self.programs.insert(process, program);
         Ok(())
@@ -201,25 +209,37 @@ impl Daemon {
             if program.waits_for_room {
                 return;
             }
-            let (len, descriptors) =
-                match sys::receive_with(program.connection.as_fd(), &mut buffer) {
-                    Ok((0, _)) => return self.dismiss(process),
-                    Ok(received) => received,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        let (why, text) = (Refusal::Invalid, error.to_string());
-                        turn_off(&program.connection, Refused { why, text });
-                        return self.dismiss(process);
-                    }
-                    Err(_) => return self.dismiss(process),
-                };
+            let uid = program.uid;
+            let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.dismiss(process),
+            };
             program.has_asked = true;
-            match Question::decode(buffer.get(..len).unwrap_or_default()) {
-                Ok(question) => self.answer(process, question, descriptors),
-                Err(error) => {
-                    turn_off(&program.connection, Refused::from(&error));
-                    return self.dismiss(process);
+            let question = match received.len {
+                0 => None,
+                _ if received.is_too_much() => {
+                    let (why, text) = (Refusal::Invalid, sys::TOO_MUCH.to_owned());
+                    Some(Err(Refused { why, text }))
                 }
+                len => {
+                    let question = Question::decode(buffer.get(..len).unwrap_or_default());
+                    Some(question.map_err(|error| Refused::from(&error)))
+                }
+            };
+            let mut came = received.rights.descriptors;
+            match question {
+                Some(Ok(question)) => self.answer(process, question, &mut came),
+                Some(Err(refused)) => {
+                    turn_off(&program.connection, refused);
+                    self.dismiss(process);
+                }
+                None => self.dismiss(process),
+            }
+            self.put_down(uid, came);
+            if self.hands_too_much(uid) {
+                log::warn!("user {uid} hands over more descriptors than can be closed");
+                self.dismiss(process);
             }
         }
     }
@@ -291,6 +311,7 @@ impl Daemon {
         }
         let Some(program) = self.programs.remove(&process) else { return };
         let _ = self.epoll.delete(&program.connection);
+        self.end_connection(program.uid, program.connection);
         if let Some(life) = &program.life {
             let _ = self.epoll.delete(life);
         }
@@ -317,6 +338,7 @@ impl Daemon {
             for outlet in seat.outlets.iter().filter(|outlet| !outlet.watched.is_empty()) {
                 let _ = self.epoll.delete(outlet.as_fd());
             }
+            self.put_down(program.uid, seat.outlets.into_iter().map(Outlet::into_channel));
             log::info!("process {} has left", program.pid);
             self.close_if_unused(seat.address);
         }

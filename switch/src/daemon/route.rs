@@ -16,6 +16,7 @@ use super::address::Address;
 use super::{Daemon, Token};
 use crate::channel::{HEAD, Outlet, encode};
 use crate::first_packet::HeldDatagram;
+use crate::protocol::{Refusal, Refused};
 use crate::registry::{AddressId, Place, ProcessId};
 use crate::router::{Decision, Piece, Train, Way};
 
@@ -287,6 +288,10 @@ impl Daemon {
                     self.receive_some(id, &Source::Channel(process, worker));
                 }
                 None => {}
+            }
+            if self.outlet(process, worker).is_some_and(Outlet::has_handed) {
+                let text = "descriptors came with datagrams: nobody takes any".to_owned();
+                self.expel(process, Refused { why: Refusal::Invalid, text });
             }
         }
     }

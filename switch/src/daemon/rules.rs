@@ -113,7 +113,13 @@ impl Daemon {
             "the rule of this switch does not let user {uid} have {lost} any more: ask who runs it (quicket \
              switch --system --users)"
         );
-        turn_off(&program.connection, Refused { why: Refusal::Denied, text });
+        self.expel(process, Refused { why: Refusal::Denied, text });
+    }
+
+    /// Ends a program's connection, and says why.
+    pub(super) fn expel(&mut self, process: ProcessId, refused: Refused) {
+        let Some(program) = self.programs.get(&process) else { return };
+        turn_off(&program.connection, refused);
         // Its process need not read that, nor end.
         let _ = shutdown(program.connection.as_raw_fd(), Shutdown::Write);
         self.dismiss(process);

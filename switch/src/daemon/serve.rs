@@ -11,7 +11,13 @@ use crate::registry::{
 };
 
 impl Daemon {
-    pub(super) fn answer(&mut self, process: ProcessId, question: Question, came: Vec<OwnedFd>) {
+    /// What came with the question and is wanted is taken from `came`.
+    pub(super) fn answer(
+        &mut self,
+        process: ProcessId,
+        question: Question,
+        came: &mut Vec<OwnedFd>,
+    ) {
         let Question { number, request, .. } = question;
         let reply = match request {
             Request::Join(join) => match self.join(process, number, &join, came) {

@@ -72,6 +72,7 @@ impl Daemon {
         }
         self.registry.make_room_for_tenants();
         let (rules, news) = self.watch_rules()?;
+        self.clerks.porter()?;
         self.tenants = Some(Tenants { rule, news, minted: BTreeMap::new() });
         Ok((self, rules))
     }
@@ -86,7 +87,7 @@ impl Daemon {
     }
 
     /// Whether a program of another user is heard.
-    pub(super) fn admit_tenant(&self, program: &Program) -> Result<(), Refused> {
+    pub(super) fn admit_tenant(&mut self, program: &Program) -> Result<(), Refused> {
         let uid = program.uid;
         let knows = self.tenants.as_ref().is_some_and(|tenants| tenants.rule.knows(&program.who()));
         // Root may ask how it is.
@@ -103,7 +104,7 @@ impl Daemon {
                 format!("user {uid} has {MAX_CONNECTIONS_OF_TENANT} programs here: end some");
             return Err(Refused { why: Refusal::Full, text });
         }
-        Ok(())
+        self.engage_clerk(uid)
     }
 
     /// Whether a program of another user may be at an address.

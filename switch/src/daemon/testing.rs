@@ -3,10 +3,12 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use nix::sys::epoll::EpollEvent;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
 
 use super::{Daemon, Listener, Token, Tools};
@@ -64,6 +66,14 @@ impl System {
             self.daemon.step();
         }
         joining.join().unwrap()
+    }
+
+    /// Connects, as who says what the library does not say.
+    pub(super) fn connect(&self) -> OwnedFd {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+        connect(socket.as_raw_fd(), &UnixAddr::new(&*self.name).unwrap()).unwrap();
+        socket
     }
 
     fn begin_to_join(&self, place: Place) -> JoinHandle<io::Result<Program>> {
