@@ -10,10 +10,12 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
+use super::program::Program;
 use super::tenant::MAX_FAMILIES_OF_TENANT;
 use super::{Daemon, Token};
 use crate::protocol::{self, Kin};
 use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
+use crate::rule::Who;
 use crate::sys;
 
 /// How many families the switch knows.
@@ -25,13 +27,15 @@ pub const MAX_FAMILIES: usize = 1024;
 pub(super) struct Families {
     known: Vec<Known>,
     next_number: u32,
+    /// How many stand-ins there have been.
+    next_stand_in: u64,
 }
 
 #[derive(Debug)]
 struct Known {
     number: u32,
     address: AddressId,
-    uid: u32,
+    who: Who,
     family: Family,
     lifeline: OwnedFd,
     /// What has the names while no process does.
@@ -81,8 +85,8 @@ impl Daemon {
             self.try_to_shut(address);
             self.registry.set_family(listener, Some(kin.family.0));
         }
-        let uid = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
-        self.know_family(address, uid, kin.family.0, lifeline);
+        let Some(who) = self.programs.get(&process).map(Program::who) else { return };
+        self.know_family(address, who, kin.family.0, lifeline);
         self.attend_to(process, kin.attention);
     }
 
@@ -102,14 +106,15 @@ impl Daemon {
     pub(super) fn know_family(
         &mut self,
         address: AddressId,
-        uid: u32,
+        who: Who,
         family: Family,
         lifeline: OwnedFd,
     ) {
+        let uid = who.uid;
         if self.families.find(address, family).is_some() {
             return self.put_down(uid, [lifeline]);
         }
-        let of_user = self.families.known.iter().filter(|known| known.uid == uid).count();
+        let of_user = self.families.known.iter().filter(|known| known.who.uid == uid).count();
         if self.is_tenant(uid) && of_user >= MAX_FAMILIES_OF_TENANT {
             self.complaints.warn(format_args!(
                 "a listener that is passed on is not looked after: user {uid} has \
@@ -128,13 +133,40 @@ impl Daemon {
         let event = EpollEvent::new(EpollFlags::empty(), Token::Family(number).pack());
         match self.epoll.add(&lifeline, event) {
             Ok(()) => {
-                let known = Known { number, address, uid, family, lifeline, stand_in: None };
+                let known = Known { number, address, who, family, lifeline, stand_in: None };
                 self.families.known.push(known);
             }
             Err(error) => {
                 log::warn!("a listener that is passed on is not looked after: {error}");
                 self.put_down(uid, [lifeline]);
             }
+        }
+    }
+
+    /// Addresses at which nothing but names is kept for processes of a user that were forked.
+    pub(super) fn addresses_kept_for(&self, uid: u32) -> impl Iterator<Item = AddressId> {
+        let known = self.families.known.iter().filter(move |known| known.who.uid == uid);
+        known.filter(|known| known.stand_in.is_some()).map(|known| known.address)
+    }
+
+    /// There is another rule: what it refuses is not kept for anybody.
+    pub(super) fn end_refused_families(&mut self) {
+        let Some(tenants) = &self.tenants else { return };
+        let is_refused = |known: &&Known| {
+            if !self.is_tenant(known.who.uid) {
+                return false;
+            }
+            let Some(address) = self.registry.listen_address(known.address) else { return true };
+            let address = address.socket_addr();
+            let names = known.stand_in.and_then(|stand_in| self.registry.names(stand_in));
+            !tenants.rule.allows(&known.who, address)
+                || names.is_some_and(|names| {
+                    tenants.rule.refused_name(&known.who, address, names).is_some()
+                })
+        };
+        let refused = self.families.known.iter().filter(is_refused);
+        for number in refused.map(|known| known.number).collect::<Vec<_>>() {
+            self.end_family(number);
         }
     }
 
@@ -183,7 +215,10 @@ impl Daemon {
 
     /// Has names reserved for processes that may join yet.
     fn stand_in(&mut self, left: Registration) -> Option<ListenerId> {
-        let (now, process) = (self.now(), ProcessId(self.next_process));
+        // Not the number of any program.
+        self.families.next_stand_in += 1;
+        let process = ProcessId(u64::from(u32::MAX) + self.families.next_stand_in);
+        let now = self.now();
         let attention = Attention::Away;
         let registered =
             self.registry.register(now, Registration { process, workers: 1, attention, ..left });
@@ -194,7 +229,6 @@ impl Daemon {
                 return None;
             }
         };
-        self.next_process += 1;
         self.try_to_shut(listener.address());
         // It replaces nobody.
         let _ = self.registry.ready(now, listener, None);
@@ -212,7 +246,7 @@ impl Daemon {
         let at = self.families.known.iter().position(|known| known.number == number);
         let Some(known) = at.map(|at| self.families.known.swap_remove(at)) else { return };
         let _ = self.epoll.delete(&known.lifeline);
-        self.put_down(known.uid, [known.lifeline]);
+        self.put_down(known.who.uid, [known.lifeline]);
         if let Some(stand_in) = known.stand_in {
             self.dismiss_stand_in(stand_in);
             self.empty_since = std::time::Instant::now();
@@ -229,7 +263,7 @@ impl Daemon {
         self.families.known = others;
         for known in closed {
             let _ = self.epoll.delete(&known.lifeline);
-            self.put_down(known.uid, [known.lifeline]);
+            self.put_down(known.who.uid, [known.lifeline]);
         }
     }
 }

@@ -9,7 +9,7 @@ use quicket_engine::time::{Duration, Time};
 
 use super::address::{Address, reader};
 use super::family::is_lifeline;
-use super::program::{Seat, refused};
+use super::program::{Program, Seat, refused};
 use super::serve::{names_of, refusal};
 use super::tenant::TENANT_BACKLOG;
 use super::{Daemon, Token};
@@ -17,7 +17,7 @@ use crate::channel::{Outlet, Word};
 use crate::keep::Keep;
 use crate::ledger::LedgerReader;
 use crate::protocol::{
-    self, Hex, Join, Joined, Message, Refusal, Reply, Resume, Secrets, Served, encode,
+    self, Hex, Join, Joined, Message, Refusal, Refused, Reply, Resume, Secrets, Served, encode,
 };
 use crate::registry::{
     AddressId, Claim, Deed, ListenAddress, ListenerId, Names, Phase, Place, ProcessId, Receipt,
@@ -72,6 +72,9 @@ impl Daemon {
                 self.unstore(&listen);
             }
         })?;
+        if let Some(displaced) = joined.displaced {
+            self.displace(displaced);
+        }
         let (listener, now) = (joined.listener, self.now());
         let resume = join.resume.as_deref();
         let settled = self.settle(&joined, resume, listen, (socket, keep), uid);
@@ -98,8 +101,9 @@ impl Daemon {
         self.binding.retain(|_, (binds, _)| *binds != process);
         let mut outlets: Vec<_> =
             came.drain(..usize::from(join.workers)).map(Outlet::new).collect();
-        if let Some(kin) = join.kin {
-            self.know_family(listener.address(), uid, kin.family.0, came.swap_remove(0));
+        let who = self.programs.get(&process).map(Program::who);
+        if let Some((kin, who)) = join.kin.zip(who) {
+            self.know_family(listener.address(), who, kin.family.0, came.swap_remove(0));
         }
         if let Some(clerk) = self.clerk(uid) {
             outlets.iter_mut().for_each(|outlet| outlet.set_clerk(clerk.clone()));
@@ -155,6 +159,15 @@ impl Daemon {
         self.unpark(listener.address());
         self.watch(process);
         Ok(())
+    }
+
+    /// Somebody has come back whose number it is by right: who had it meanwhile is served no more.
+    fn displace(&mut self, displaced: ListenerId) {
+        let Some(process) = self.seats.get(&displaced).copied() else {
+            return self.forget(displaced);
+        };
+        let text = "another program has come back that had these connection IDs later".to_owned();
+        self.expel(process, Refused { why: Refusal::InUse, text });
     }
 
     /// Whose the program is, if it may be at an address.

@@ -139,7 +139,7 @@ pub struct Daemon {
     strikes: Strikes,
     /// Programs are saying how many connections they have.
     counting: Option<Counting>,
-    next_process: u64,
+    next_process: u32,
     /// No kernel is to help.
     forwards: bool,
     /// When it is looked next whose first packets the kernel may bring.
@@ -262,7 +262,7 @@ impl Daemon {
             parked: Parked::default(),
             strikes: Strikes::new(name, day.as_secs()),
             counting: None,
-            next_process: 1,
+            next_process: 0,
             forwards: false,
             doors_due: Time::ZERO,
             doors_wait: false,

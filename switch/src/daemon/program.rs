@@ -12,7 +12,9 @@ use nix::sys::socket::{getsockopt, sockopt};
 use super::{Daemon, MAX_PROGRAMS, Token};
 use crate::channel::Outlet;
 use crate::ledger::LedgerReader;
-use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Serve, encode};
+use crate::protocol::{
+    MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Request, Serve, encode,
+};
 use crate::registry::{AddressId, ListenerId, ProcessId};
 use crate::{rendezvous, sys};
 use quicket_udp::Sender;
@@ -20,6 +22,8 @@ use quicket_udp::Sender;
 /// Messages that are read of one program before others get their turn.
 const MESSAGES_PER_TURN: usize = 16;
 
+/// Messages of one that has ended, in which it may have said that it goes.
+const LAST_WORDS: usize = 1024;
 /// Connections that are taken before others get their turn.
 const CONNECTIONS_PER_TURN: usize = 16;
 /// How long nobody is taken after one could not be.
@@ -104,9 +108,21 @@ impl Program {
     }
 }
 
+impl Request {
+    /// Whether the answer takes the switch much longer than the question takes to ask.
+    const fn costs_much(&self) -> bool {
+        matches!(self, Self::Join(_) | Self::Serve(_) | Self::Status | Self::Mint(_))
+    }
+}
+
 /// An answer that is a refusal.
 pub(super) fn refused(why: Refusal, text: impl Into<String>) -> Reply {
     Reply::Refused(Refused { why, text: text.into() })
+}
+
+/// It ended without reading all that it was told, of which the system tells first, and once.
+fn is_unread(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionReset
 }
 
 /// Tells somebody who is not heard why.
@@ -160,8 +176,8 @@ impl Daemon {
 
     fn admit(&mut self, connection: OwnedFd) -> io::Result<()> {
         let peer = getsockopt(&connection, sockopt::PeerCredentials)?;
-        let process = ProcessId(self.next_process);
-        let token = u32::try_from(self.next_process).map_err(io::Error::other)?;
+        let token = self.free_number();
+        let process = ProcessId(token.into());
         let mut program = Program::new(connection, peer.uid(), peer.pid());
         if self.tenants.is_some() && self.is_tenant(program.uid) {
             program.gids = vec![peer.gid()];
@@ -185,9 +201,19 @@ impl Daemon {
             self.end_connection(program.uid, program.connection);
             return Err(error.into());
         }
-        self.next_process += 1;
         self.programs.insert(process, program);
         Ok(())
+    }
+
+    /// A number that no program has.
+    fn free_number(&mut self) -> u32 {
+        loop {
+            self.next_process = self.next_process.wrapping_add(1);
+            // There are less programs than numbers.
+            if !self.programs.contains_key(&ProcessId(self.next_process.into())) {
+                return self.next_process;
+            }
+        }
     }
 
     /// Something happens on a program's connection.
@@ -195,14 +221,38 @@ impl Daemon {
         if events.contains(EpollFlags::EPOLLOUT) {
             self.post(process);
         }
-        self.hear(process);
-        if events.contains(EpollFlags::EPOLLHUP) {
+        let has_ended = events.contains(EpollFlags::EPOLLHUP);
+        self.hear(process, has_ended);
+        if has_ended {
+            self.hear_last_words(process);
             self.dismiss(process);
         }
     }
 
-    /// Reads what a program says.
-    fn hear(&mut self, process: ProcessId) {
+    /// What is left of a program that has ended: it may have said that it goes.
+    fn hear_last_words(&mut self, process: ProcessId) {
+        let mut buffer = vec![0; MAX_MESSAGE + 1];
+        for _ in 0..LAST_WORDS {
+            let Some(program) = self.programs.get_mut(&process) else { return };
+            let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
+                Ok(received) => received,
+                Err(error) if is_unread(&error) => continue,
+                Err(_) => return,
+            };
+            let question = Question::decode(buffer.get(..received.len).unwrap_or_default());
+            if question.is_ok_and(|question| matches!(question.request, Request::Leave)) {
+                program.leave();
+            }
+            let (uid, is_end) = (program.uid, received.len == 0);
+            self.put_down(uid, received.rights.descriptors);
+            if is_end {
+                return;
+            }
+        }
+    }
+
+    /// Reads what a program says. What costs much ends its turn, but for one that has ended.
+    fn hear(&mut self, process: ProcessId, has_ended: bool) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         for _ in 0..MESSAGES_PER_TURN {
             let Some(program) = self.programs.get_mut(&process) else { return };
@@ -213,6 +263,7 @@ impl Daemon {
             let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_unread(&error) => continue,
                 Err(_) => return self.dismiss(process),
             };
             program.has_asked = true;
@@ -228,6 +279,10 @@ impl Daemon {
                 }
             };
             let mut came = received.rights.descriptors;
+            let is_over = match &question {
+                Some(Ok(question)) => !has_ended && question.request.costs_much(),
+                _ => true,
+            };
             match question {
                 Some(Ok(question)) => self.answer(process, question, &mut came),
                 Some(Err(refused)) => {
@@ -240,6 +295,9 @@ impl Daemon {
             if self.hands_too_much(uid) {
                 log::warn!("user {uid} hands over more descriptors than can be closed");
                 self.dismiss(process);
+            }
+            if is_over {
+                return;
             }
         }
     }
@@ -332,7 +390,7 @@ impl Daemon {
             }
             self.unpark(seat.address);
             if !program.has_left {
-                self.mourn(seat.address);
+                self.mourn(seat.address, program.uid);
             }
             // The program, or who hands this end over for it, may keep them open.
             for outlet in seat.outlets.iter().filter(|outlet| !outlet.watched.is_empty()) {
@@ -354,3 +412,7 @@ impl Daemon {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;

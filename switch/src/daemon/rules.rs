@@ -73,7 +73,9 @@ impl Daemon {
         let lost = self.programs.iter().filter_map(|(process, program)| {
             self.what_is_lost(program).map(|lost| (*process, lost))
         });
-        for (process, lost) in lost.collect::<Vec<_>>() {
+        let lost: Vec<_> = lost.collect();
+        self.end_refused_families();
+        for (process, lost) in lost {
             match lost {
                 Lost::Address(address) => self.evict(process, address),
                 Lost::Name(listener, name) => {
@@ -107,7 +109,11 @@ impl Daemon {
     /// A program loses its place, and hears why.
     fn evict(&mut self, process: ProcessId, lost: SocketAddr) {
         let Some(program) = self.programs.get(&process) else { return };
-        let uid = program.uid;
+        let (uid, seat) = (program.uid, program.seat.as_ref());
+        if let Some(listener) = seat.map(|seat| seat.listener) {
+            // Nothing stands in for it.
+            self.registry.set_family(listener, None);
+        }
         log::info!("process {} of user {uid} loses {lost}, by another rule", program.pid);
         let text = format!(
             "the rule of this switch does not let user {uid} have {lost} any more: ask who runs it (quicket \

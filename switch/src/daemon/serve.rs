@@ -62,6 +62,15 @@ impl Daemon {
         let listener = self.seat_of(process)?;
         let names = names_of(serve)?;
         self.check_names(process, listener.address(), &names)?;
+        if self.registry.serves(listener, &names, serve.shared, serve.replace) {
+            // As before: nothing changes for anybody.
+            if let Some(seat) = self.programs.get_mut(&process).and_then(|each| each.seat.as_mut())
+            {
+                seat.heed(serve);
+            }
+            let deed = self.registry.deed(listener).unwrap_or_default();
+            return Ok(Reply::Served(Hex(deed)));
+        }
         let now = self.now();
         let done = self.registry.serve(now, listener, names, serve.shared, serve.replace);
         done.map_err(|error| not_ready(&error))?;

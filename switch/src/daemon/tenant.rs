@@ -51,6 +51,16 @@ pub(super) struct Tenants {
     minted: BTreeMap<u32, (u64, u32)>,
 }
 
+/// How many connection IDs each of so many workers gets at once.
+fn minted_each(workers: u16) -> usize {
+    (MAX_MINTED / usize::from(workers).max(1)).clamp(LEAST, BATCH)
+}
+
+/// ... and all of them together.
+fn minted_at_once(workers: u16) -> u32 {
+    (minted_each(workers) * usize::from(workers)) as u32
+}
+
 impl Program {
     pub(super) fn who(&self) -> Who {
         Who { uid: self.uid, gids: self.gids.clone() }
@@ -148,7 +158,8 @@ impl Daemon {
             );
             return Err(refused(Refusal::Full, text));
         }
-        let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).collect();
+        let kept = self.addresses_kept_for(uid);
+        let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).chain(kept).collect();
         addresses.sort();
         addresses.dedup();
         let listen = ListenAddress::new(address, join.only_v6);
@@ -156,6 +167,10 @@ impl Daemon {
         if !is_there && addresses.len() >= MAX_ADDRESSES_OF_TENANT {
             let text = format!("user {uid} has {MAX_ADDRESSES_OF_TENANT} addresses: close one");
             return Err(refused(Refusal::Full, text));
+        }
+        if self.made_for(uid) + minted_at_once(join.workers) > MAX_MINTED_A_SECOND {
+            let text = "connection IDs are made for a user so many in a second: ask again";
+            return Err(refused(Refusal::Later, text));
         }
         Ok(())
     }
@@ -289,6 +304,9 @@ impl Daemon {
             return None;
         }
         let minted = self.mint_all(listener, true);
+        let uid = self.programs.get(&process)?.uid;
+        let count = minted.iter().map(|minted| minted.ids.len() as u32).sum();
+        self.note_made(uid, count);
         let address = self.addresses.get(&listener.address())?.socket.local_addr();
         Some(Tenancy { address, minted })
     }
@@ -296,7 +314,7 @@ impl Daemon {
     /// Connection IDs for all workers of a listener.
     pub(super) fn mint_all(&mut self, listener: ListenerId, anew: bool) -> Vec<Minted> {
         let workers = self.registry.workers(listener).unwrap_or(0);
-        let count = (MAX_MINTED / usize::from(workers).max(1)).clamp(LEAST, BATCH);
+        let count = minted_each(workers);
         let minted = (0..workers).map(|worker| {
             let ids = self.mint(listener, worker, count);
             Minted { worker, anew, ids }
@@ -314,20 +332,27 @@ impl Daemon {
         {
             return;
         }
+        let count = BATCH.min(MAX_MINTED_A_SECOND.saturating_sub(self.made_for(uid)) as usize);
+        self.note_made(uid, count as u32);
+        let ids = self.mint(listener, worker, count);
+        let minted = Minted { worker, anew: false, ids };
+        self.tell(process, &Message::Notice(Notice::Minted(minted)));
+    }
+
+    /// How many connection IDs were made for a user in this second.
+    fn made_for(&self, uid: u32) -> u32 {
         let second = self.begun.elapsed().as_secs();
+        let made = self.tenants.as_ref().and_then(|tenants| tenants.minted.get(&uid));
+        made.filter(|(then, _)| *then == second).map_or(0, |(_, made)| *made)
+    }
+
+    fn note_made(&mut self, uid: u32, count: u32) {
+        let (second, made) = (self.begun.elapsed().as_secs(), self.made_for(uid));
         let Some(tenants) = &mut self.tenants else { return };
         if tenants.minted.len() > REMEMBERED {
             tenants.minted.retain(|_, (then, _)| *then == second);
         }
-        let (then, made) = tenants.minted.entry(uid).or_insert((second, 0));
-        if *then != second {
-            (*then, *made) = (second, 0);
-        }
-        let count = BATCH.min(MAX_MINTED_A_SECOND.saturating_sub(*made) as usize);
-        *made += count as u32;
-        let ids = self.mint(listener, worker, count);
-        let minted = Minted { worker, anew: false, ids };
-        self.tell(process, &Message::Notice(Notice::Minted(minted)));
+        tenants.minted.insert(uid, (second, made.saturating_add(count)));
     }
 
     fn mint(&mut self, listener: ListenerId, worker: u16, count: usize) -> Vec<Hex<ID_LEN>> {
@@ -351,6 +376,20 @@ mod tests {
 
     use super::*;
     use crate::daemon::testing::System;
+
+    #[test]
+    fn connection_ids_of_who_joins_count_like_others() {
+        let mut system = System::new("minted", Rule::default());
+        let uid = nix::unistd::geteuid().as_raw();
+        let _program = system.join(SocketOptions::default()).unwrap();
+        let (_, made) = system.daemon.tenants.as_ref().unwrap().minted[&uid];
+        assert_eq!(made, minted_at_once(1));
+        let most = MAX_MINTED_A_SECOND - made;
+        system.daemon.note_made(uid, most);
+        // A second may end at any time.
+        let left = MAX_MINTED_A_SECOND - system.daemon.made_for(uid);
+        assert!(left == 0 || left >= made);
+    }
 
     #[test]
     fn the_socket_has_the_options_of_who_is_there_first_as_far_as_the_rule_lets_him() {
