@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::program::Program;
-use super::tenant::MAX_FAMILIES_OF_TENANT;
+use super::tenant::{MAX_FAMILIES_OF_TENANT, part};
 use super::{Daemon, Token};
 use crate::protocol::{self, Kin};
 use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
@@ -97,7 +97,10 @@ impl Daemon {
         let (address, listener) = (seat.address, seat.listener);
         // Who was never passed on shares with nobody.
         let kin = self.registry.family(listener).is_some();
-        if kin && self.registry.set_attention(listener, attention.into()) {
+        let was_away = self.registry.is_away(listener);
+        let is_new = kin && self.registry.set_attention(listener, attention.into());
+        // First packets wait for who was away alone.
+        if is_new && was_away {
             self.unpark(address);
         }
     }
@@ -122,9 +125,10 @@ impl Daemon {
             ));
             return self.put_down(uid, [lifeline]);
         }
-        if self.families.known.len() >= MAX_FAMILIES {
+        let most = if self.is_tenant(uid) { part(MAX_FAMILIES) } else { MAX_FAMILIES };
+        if self.families.known.len() >= most {
             self.complaints.warn(format_args!(
-                "a listener that is passed on is not looked after: there are {MAX_FAMILIES} already"
+                "a listener that is passed on is not looked after: there are {most} already"
             ));
             return self.put_down(uid, [lifeline]);
         }

@@ -109,9 +109,13 @@ impl Program {
 }
 
 impl Request {
-    /// Whether the answer takes the switch much longer than the question takes to ask.
+    /// Whether it takes the switch much longer than it takes to ask. A word of attention may have all be looked at that
+    /// waits at the address.
     const fn costs_much(&self) -> bool {
-        matches!(self, Self::Join(_) | Self::Serve(_) | Self::Status | Self::Mint(_))
+        matches!(
+            self,
+            Self::Join(_) | Self::Serve(_) | Self::Status | Self::Mint(_) | Self::Attention(_)
+        )
     }
 }
 

@@ -139,7 +139,7 @@ impl Daemon {
             }
             self.count_received(id, source, bytes.len().div_ceil(stride) as u64);
             let train = Train { address: id, remote, local, ecn, segment_size: stride, bytes };
-            self.sort(now, &train, &mut outbox);
+            self.sort((now, now), &train, &mut outbox);
         }
         let to = outbox.destination();
         self.hand_over(id, outbox);
@@ -177,8 +177,13 @@ impl Daemon {
         }
     }
 
-    /// Divides a train by where its datagrams go.
-    pub(super) fn sort<'a>(&mut self, now: Time, train: &Train<'a>, outbox: &mut Outbox<'a>) {
+    /// Divides a train, which has waited since then, by where its datagrams go.
+    pub(super) fn sort<'a>(
+        &mut self,
+        (now, since): (Time, Time),
+        train: &Train<'a>,
+        outbox: &mut Outbox<'a>,
+    ) {
         let mut pieces = std::mem::take(&mut self.pieces);
         self.router.route(&mut self.registry, now, train, &mut pieces);
         let Train { remote, local, ecn, segment_size: stride, .. } = *train;
@@ -197,9 +202,9 @@ impl Daemon {
                     outbox.add(place, head, Cow::Borrowed(bytes));
                 }
                 Decision::Wait { held } => {
-                    held.into_iter().for_each(|held| self.park(now, train.address, held));
+                    held.into_iter().for_each(|held| self.park(since, train.address, held));
                     let bytes = bytes.to_vec();
-                    self.park(now, train.address, HeldDatagram { remote, local, ecn, bytes });
+                    self.park(since, train.address, HeldDatagram { remote, local, ecn, bytes });
                 }
                 Decision::Held | Decision::Drop(_) => {}
                 answered => self.answer_datagram(train, bytes, &answered),

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use quicket_steering::{Owner, Place as SteeringPlace};
 use quicket_udp::{Sender, UdpConfig};
 
-use super::Daemon;
 use super::program::{Program, refused};
 use super::rules::{News, Rules};
 use super::site::Site;
+use super::{Daemon, MAX_PROGRAMS};
 use crate::options::SocketOptions;
 use crate::protocol::{
     Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Refused, Reply, Tenancy,
 };
-use crate::registry::{AddressId, ListenAddress, ListenerId, Names, ProcessId};
+use crate::registry::{AddressId, ListenAddress, ListenerId, MAX_ADDRESSES, Names, ProcessId};
 use crate::rule::{Rule, Who};
 
 /// Connections that programs of one other user have to the switch.
@@ -35,6 +35,11 @@ pub const MAX_FAMILIES_OF_TENANT: usize = 64;
 pub const MAX_MINTED_A_SECOND: u32 = 20_000;
 /// What waits for one of their workers beside what the system keeps, in bytes.
 pub const TENANT_BACKLOG: usize = 1 << 20;
+/// What all of them together have of a table: the rest is for the switch's own user, and for root, who asks how it is.
+pub(super) const fn part(whole: usize) -> usize {
+    whole - whole / 8
+}
+
 /// Connection IDs in an answer to who has asked for more.
 const BATCH: usize = 512;
 /// The least that a worker gets to begin with.
@@ -114,6 +119,13 @@ impl Daemon {
                 format!("user {uid} has {MAX_CONNECTIONS_OF_TENANT} programs here: end some");
             return Err(Refused { why: Refusal::Full, text });
         }
+        let all =
+            self.programs.values().filter(|other| self.is_tenant(other.uid) && other.uid != 0);
+        if uid != 0 && all.count() >= part(MAX_PROGRAMS) {
+            let text =
+                "the switch has as many programs of other users as it may: end some".to_owned();
+            return Err(Refused { why: Refusal::Full, text });
+        }
         self.engage_clerk(uid)
     }
 
@@ -166,6 +178,11 @@ impl Daemon {
         let is_there = self.registry.address_id(&listen).is_some_and(|id| addresses.contains(&id));
         if !is_there && addresses.len() >= MAX_ADDRESSES_OF_TENANT {
             let text = format!("user {uid} has {MAX_ADDRESSES_OF_TENANT} addresses: close one");
+            return Err(refused(Refusal::Full, text));
+        }
+        let is_known = self.registry.address_id(&listen).is_some();
+        if !is_known && self.addresses.len() >= part(MAX_ADDRESSES) {
+            let text = "the switch has as many addresses as other users than its own may fill";
             return Err(refused(Refusal::Full, text));
         }
         if self.made_for(uid) + minted_at_once(join.workers) > MAX_MINTED_A_SECOND {
