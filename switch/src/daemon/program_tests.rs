@@ -171,3 +171,58 @@ fn what_waits_for_processes_that_were_forked_counts_and_ends_with_the_permission
     assert!(system.daemon.addresses.is_empty(), "names are kept");
     drop((holds, family, hold));
 }
+
+/// The last thing that was said.
+fn last(from: &OwnedFd) -> Option<Message> {
+    let mut buffer = vec![0; MAX_MESSAGE];
+    let messages = std::iter::from_fn(|| {
+        let (len, _) = sys::receive_with(from.as_fd(), &mut buffer).ok()?;
+        Message::decode(&buffer[..len]).ok()
+    });
+    messages.last()
+}
+
+#[test]
+fn who_is_displaced_by_a_later_claim_hears_so_and_has_gone() {
+    let mut system = System::new("displaced", Rule::default());
+    let channels = [(); 4].map(|()| channel().unwrap());
+    let mut had = Vec::new();
+    let mut programs = Vec::new();
+    for (at, (_, theirs)) in channels.iter().enumerate() {
+        let program = system.connect();
+        // The third comes back as the first one, and the fourth as the second.
+        let resume = (at >= 2).then(|| {
+            let had: &crate::protocol::Joined = &had[at - 2];
+            Box::new(crate::protocol::Resume {
+                generation: had.generation,
+                receipt: had.receipt,
+                served: None,
+                draining: false,
+                drain_seconds_left: None,
+                secrets: had.secrets.clone(),
+                sockets: Vec::new(),
+            })
+        });
+        say(&program, Request::Join(Join { resume, ..join(&system) }), &[theirs.as_fd()]);
+        let joined = loop {
+            system.daemon.step();
+            match last(&program) {
+                Some(Message::Answer { reply: Reply::Joined(joined), .. }) => break joined,
+                other => assert!(other.is_none(), "{other:?}"),
+            }
+        };
+        had.push(*joined);
+        if at < 2 {
+            say(&program, Request::Leave, &[]);
+            while !system.daemon.seats.is_empty() {
+                system.daemon.step();
+            }
+        }
+        programs.push(program);
+    }
+    assert_eq!(had[2].generation, had[3].generation);
+    assert_eq!(system.daemon.seats.len(), 1);
+    let Some(Message::Refused(refused)) = last(&programs[2]) else { panic!() };
+    assert!(refused.text.contains("another program has come back"), "{refused:?}");
+    assert!(last(&programs[3]).is_none());
+}

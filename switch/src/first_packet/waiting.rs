@@ -77,7 +77,7 @@ mod tests {
         let mut now = Time::ZERO;
         waiting.add(now, datagram(1200));
         for _ in 0..5 {
-            now = now + Duration::from_secs(1);
+            now += Duration::from_secs(1);
             for (since, datagram) in waiting.take(now) {
                 waiting.add(since, datagram);
             }
