@@ -34,15 +34,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::libc;
 use nix::sys::epoll::EpollFlags;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socketpair, sockopt,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use quicket_udp::{Arrival, Outgoing, Port};
 use quicket_wire::EcnCodepoint;
 
 use crate::borrower::Borrower;
-use crate::sys::{self, BATCH};
+use crate::clerk::Clerk;
+use crate::sys::{self, BATCH, Rights};
 
 /// Octets before the datagrams of a train.
 pub const HEAD: usize = 44;
@@ -269,7 +269,7 @@ impl Port for Inlet {
                 words += 1;
                 self.hear(word);
             };
-            match receive_trains(self.ours.as_fd(), buffers, arrivals, hear)? {
+            match receive_trains(self.ours.as_fd(), buffers, arrivals, None, hear)? {
                 // The switch's end is kept by the program itself.
                 0 => return Err(io::ErrorKind::WouldBlock.into()),
                 // Nothing but words: who receives need not know.
@@ -295,11 +295,12 @@ fn receive_trains(
     from: BorrowedFd<'_>,
     buffers: &mut [IoSliceMut<'_>],
     arrivals: &mut [Arrival],
+    rights: Option<&mut Rights>,
     mut hear: impl FnMut(Word),
 ) -> io::Result<usize> {
     let mut heads = [[0; HEAD]; BATCH];
     let mut lens = [0; BATCH];
-    let count = sys::receive_many(from, &mut heads, buffers, |at, len| lens[at] = len)?;
+    let count = sys::receive_many(from, &mut heads, buffers, rights, |at, len| lens[at] = len)?;
     for ((arrival, head), len) in arrivals.iter_mut().zip(&heads).zip(lens).take(count) {
         Word::decode(head, len).into_iter().for_each(&mut hear);
         // What is no train is an empty one: nothing comes of it.
@@ -330,6 +331,10 @@ pub(crate) struct Outlet {
     declined: AtomicBool,
     /// ... that it has read something from it.
     reads: AtomicBool,
+    /// What closes descriptors that come along. None: nobody here needs one, and the system closes them.
+    clerk: Option<Clerk>,
+    /// Some have come.
+    has_handed: AtomicBool,
 }
 
 /// What became of trains.
@@ -342,21 +347,23 @@ pub(crate) struct Sent {
 }
 
 impl Outlet {
-    /// Takes what a program has handed over, if it is the end of a channel.
-    pub(crate) fn new(channel: OwnedFd) -> io::Result<Self> {
-        let is_local = nix::sys::socket::getsockname::<nix::sys::socket::UnixAddr>(
-            std::os::fd::AsRawFd::as_raw_fd(&channel),
-        );
-        let kind = getsockopt(&channel, sockopt::SockType);
-        if is_local.is_err() || kind != Ok(SockType::SeqPacket) {
-            let message = "a channel is not a local socket of messages (SOCK_SEQPACKET)";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    /// Whether what a program has handed over can be the end of a channel. Anything else may have any other question
+    /// wait.
+    pub(crate) fn check(channel: BorrowedFd<'_>) -> io::Result<()> {
+        if sys::kind(channel).is_ok_and(|kind| kind == (libc::AF_UNIX, libc::SOCK_SEQPACKET)) {
+            return Ok(());
         }
+        let message = "a channel is not a local socket of messages (SOCK_SEQPACKET)";
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
+    }
+
+    /// Takes what a program has handed over, which is the end of a channel ([`Self::check`]).
+    pub(crate) fn new(channel: OwnedFd) -> Self {
         let (waiting, watched) = (VecDeque::new(), EpollFlags::empty());
         let (hears, unsent, backlog) = (false, VecDeque::new(), BACKLOG_BYTES);
         let (declined, reads) = (AtomicBool::new(false), AtomicBool::new(false));
-        let waiting_bytes = 0;
-        Ok(Self {
+        let (waiting_bytes, clerk, has_handed) = (0, None, AtomicBool::new(false));
+        Self {
             channel,
             waiting,
             waiting_bytes,
@@ -366,7 +373,24 @@ impl Outlet {
             watched,
             declined,
             reads,
-        })
+            clerk,
+            has_handed,
+        }
+    }
+
+    /// The program may hand descriptors over that wait when they are closed: they are received, and closed there.
+    pub(crate) fn set_clerk(&mut self, clerk: Clerk) {
+        self.clerk = Some(clerk);
+    }
+
+    /// Whether descriptors have come.
+    pub(crate) fn has_handed(&self) -> bool {
+        self.has_handed.load(Ordering::Relaxed)
+    }
+
+    /// The program has gone. Closing the channel may wait for what is in it.
+    pub(crate) fn into_channel(self) -> OwnedFd {
+        self.channel
     }
 
     /// Says a word to the worker, behind all that was sent to it. False if there is no room for now.
@@ -527,7 +551,14 @@ impl Port for Outlet {
             Word::Reads => self.reads.store(true, Ordering::Relaxed),
             Word::Lend | Word::Recall => {}
         };
-        match receive_trains(self.channel.as_fd(), buffers, arrivals, hear)? {
+        let mut rights = Rights::default();
+        let room = self.clerk.is_some().then_some(&mut rights);
+        let received = receive_trains(self.channel.as_fd(), buffers, arrivals, room, hear);
+        if let Some(clerk) = self.clerk.as_ref().filter(|_| !rights.is_none()) {
+            self.has_handed.store(true, Ordering::Relaxed);
+            clerk.close(rights.descriptors);
+        }
+        match received? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             count => Ok(count),
         }

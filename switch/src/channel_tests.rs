@@ -88,7 +88,7 @@ fn drain(inlet: &Inlet) -> Vec<(Arrival, Vec<u8>)> {
 
 fn pair() -> (Inlet, Outlet) {
     let (inlet, handover) = channel().unwrap();
-    (inlet, Outlet::new(handover.0).unwrap())
+    (inlet, Outlet::new(handover.0))
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn what_is_no_train_leads_to_nothing_and_what_is_no_channel_is_refused() {
     let file = std::fs::File::open("/dev/null").unwrap();
     let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
     for wrong in [OwnedFd::from(udp), file.into(), stream.into()] {
-        let error = Outlet::new(wrong).unwrap_err();
+        let error = Outlet::check(wrong.as_fd()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }
@@ -164,7 +164,7 @@ fn what_is_no_train_leads_to_nothing_and_what_is_no_channel_is_refused() {
 #[test]
 fn what_is_to_be_sent_waits_for_room_in_order() {
     let (inlet, handover) = channel().unwrap();
-    let mut outlet = Outlet::new(handover.0.try_clone().unwrap()).unwrap();
+    let mut outlet = Outlet::new(handover.0.try_clone().unwrap());
     outlet.set_hears(true);
     let burst = |bytes| Outgoing {
         remote: "192.0.2.1:9".parse().unwrap(),

@@ -6,7 +6,7 @@
 )]
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::zeroed;
+use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
@@ -21,10 +21,10 @@ pub(crate) const BATCH: usize = 32;
 /// Descriptors that may come with one message: a channel or a socket for each worker, the address's
 /// socket, both ends of what keeps the workers' sockets, what ends with a family, and a ledger.
 pub(crate) const MAX_DESCRIPTORS: usize = MAX_WORKERS + 5;
-/// Room for them.
-const CONTROL_LEN: usize =
-    // SAFETY: only computes how much room that many bytes take.
-    unsafe { libc::CMSG_SPACE((MAX_DESCRIPTORS * size_of::<i32>()) as u32) } as usize;
+/// Room for control messages, in words, so that they are aligned: for 253 descriptors, which are all that the system lets
+/// come (SCM_MAX_FD), and as much for what else the options of a socket bring. What finds no room the system closes,
+/// which may wait.
+const CONTROL_WORDS: usize = 256;
 
 /// Sends up to [`BATCH`] messages of two parts each, without waiting. Returns how many, or why not even
 /// the first.
@@ -48,11 +48,13 @@ pub(crate) fn send_many(to: BorrowedFd<'_>, messages: &[[IoSlice<'_>; 2]]) -> io
 
 /// Receives up to [`BATCH`] messages, without waiting: of each, the first octets into `heads` and the
 /// rest into `buffers`. `each` hears the place and length of each, zero if it was longer than its room.
-/// Returns how many there were; none at the end of the connection.
+/// Returns how many there were; none at the end of the connection. Descriptors that come along are added to `rights`;
+/// without that there is no room for any, and the system closes them before this returns.
 pub(crate) fn receive_many<const HEAD: usize>(
     from: BorrowedFd<'_>,
     heads: &mut [[u8; HEAD]; BATCH],
     buffers: &mut [IoSliceMut<'_>],
+    mut rights: Option<&mut Rights>,
     mut each: impl FnMut(usize, usize),
 ) -> io::Result<usize> {
     // SAFETY: plain numbers and pointers, for which zero is a value.
@@ -68,19 +70,35 @@ pub(crate) fn receive_many<const HEAD: usize>(
         header.msg_hdr.msg_iov = parts.as_mut_ptr();
         header.msg_hdr.msg_iovlen = parts.len() as _;
     }
+    let mut control: Vec<MaybeUninit<u64>> = Vec::new();
+    if rights.is_some() {
+        control.resize(count * CONTROL_WORDS, MaybeUninit::uninit());
+    }
+    for (header, room) in headers.iter_mut().zip(control.chunks_exact_mut(CONTROL_WORDS)) {
+        header.msg_hdr.msg_control = room.as_mut_ptr().cast();
+        header.msg_hdr.msg_controllen = size_of_val(room) as _;
+    }
     // SAFETY: `count` headers have been filled in, each with two parts of its own, which point to memory
-    // that is borrowed mutably for the length of the call and have its lengths. There is no room for
-    // control messages, so that no descriptor comes.
+    // that is borrowed mutably for the length of the call and have its lengths; and with no room for control
+    // messages, or some of its own in `control`, which outlives all use of the headers.
     let received = unsafe {
         libc::recvmmsg(
             from.as_raw_fd(),
             headers.as_mut_ptr(),
             count as libc::c_uint,
-            libc::MSG_DONTWAIT as _,
+            (libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) as _,
             ptr::null_mut(),
         )
     };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    if let Some(rights) = &mut rights {
+        for header in headers.iter().take(received) {
+            // SAFETY: the system has just filled in the header, and what it has written to its room has not
+            // changed since.
+            rights.descriptors.extend(unsafe { descriptors(&header.msg_hdr) });
+            rights.is_cut |= header.msg_hdr.msg_flags & libc::MSG_CTRUNC != 0;
+        }
+    }
     let mut whole = 0;
     for (at, header) in headers.iter().enumerate().take(received) {
         let len = header.msg_len as usize;
@@ -94,6 +112,40 @@ pub(crate) fn receive_many<const HEAD: usize>(
     }
     Ok(whole)
 }
+
+/// Descriptors that came with messages. Closing one may wait, for as long as who sent it likes.
+#[derive(Debug, Default)]
+pub(crate) struct Rights {
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// There were more, which the system has closed: this process has no room for them.
+    pub(crate) is_cut: bool,
+}
+
+impl Rights {
+    pub(crate) fn is_none(&self) -> bool {
+        self.descriptors.is_empty() && !self.is_cut
+    }
+}
+
+/// A message, and what came with it.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) len: usize,
+    pub(crate) rights: Rights,
+    /// It is longer than its room.
+    is_long: bool,
+}
+
+impl Received {
+    /// Whether it is no message of the protocol: longer, or with more descriptors than may come.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.is_long || self.rights.is_cut || self.rights.descriptors.len() > MAX_DESCRIPTORS
+    }
+}
+
+/// What is said about such a message.
+pub(crate) const TOO_MUCH: &str =
+    "a message is longer than messages are, or brings more descriptors than may come";
 
 /// Sends a message with descriptors, without waiting.
 pub(crate) fn send_with(
@@ -152,14 +204,31 @@ pub(crate) fn look_from_the_first(from: BorrowedFd<'_>) -> io::Result<()> {
     Errno::result(set).map(drop).map_err(io::Error::from)
 }
 
+/// Receives a message and all that comes with it, without waiting, also what is too much: closing that is the caller's
+/// business. The length is zero at the end.
+pub(crate) fn receive_all(from: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
+    receive_whole(from, buffer, libc::MSG_DONTWAIT)
+}
+
 fn receive_as(
     from: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: libc::c_int,
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let received = receive_whole(from, buffer, flags)?;
+    if received.is_too_much() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH));
+    }
+    Ok((received.len, received.rights.descriptors))
+}
+
+fn receive_whole(
+    from: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<Received> {
     let flags = flags | libc::MSG_CMSG_CLOEXEC;
-    // Words, so that control messages are aligned.
-    let mut control = [0_u64; CONTROL_LEN.div_ceil(size_of::<u64>())];
+    let mut control = [0_u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: plain numbers and pointers, for which zero is a value.
     let mut header: libc::msghdr = unsafe { zeroed() };
@@ -179,13 +248,29 @@ fn receive_as(
     };
     // SAFETY: the system has just filled in the header, and `control` has not changed since.
     let descriptors = unsafe { descriptors(&header) };
-    // The latter also if this process has no room for more descriptors.
-    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
-        let message =
-            "a message is longer than messages are, or brings more descriptors than may come";
-        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-    }
-    Ok((len, descriptors))
+    let is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
+    let is_long = header.msg_flags & libc::MSG_TRUNC != 0;
+    Ok(Received { len, rights: Rights { descriptors, is_cut }, is_long })
+}
+
+/// Of which domain and type a socket is, which no other call on it holds up. An error for what is no socket.
+pub(crate) fn kind(descriptor: BorrowedFd<'_>) -> io::Result<(libc::c_int, libc::c_int)> {
+    let ask = |name| {
+        let mut value: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the system writes at most `len` bytes, which is what the number has, and into `len` how many.
+        let got = unsafe {
+            libc::getsockopt(
+                descriptor.as_raw_fd(),
+                libc::SOL_SOCKET,
+                name,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        };
+        Errno::result(got).map(|_| value)
+    };
+    Ok((ask(libc::SO_DOMAIN)?, ask(libc::SO_TYPE)?))
 }
 
 /// Takes the descriptors that came with a message, also those of a list that was cut off.

@@ -237,7 +237,7 @@ const DATAGRAMS: [(&str, &str); 16] = [
     ("sent_for_programs", "Datagrams that were sent for programs without a socket of the address"),
     (
         "not_sent",
-        "Datagrams that were not sent for programs: from another's address, or the system refused",
+        "Datagrams that were not sent for programs: from another's address, or more than a burst may have",
     ),
     ("by_owner", "Datagrams that were delivered by their connection ID"),
     ("by_pin", "Datagrams that were delivered by a pin"),

@@ -134,6 +134,7 @@ impl Shared {
             let drain = state.serve.take().and_then(|serve| serve.drain_seconds);
             let until = drain.map(|time| Instant::now() + Duration::from_secs(time.into()));
             state.draining = Some(Draining { until });
+            state.served = None;
         }
         if let Some(heed) = self.heed.get() {
             call(|| heed(notice));

@@ -332,15 +332,22 @@ impl Membership {
         let turn = self.0.turn();
         // Noted before it is asked for: that a newer generation has it may be heard before the answer.
         let mut state = self.0.state();
-        state.draining = None;
+        let draining = state.draining.take();
         let before = state.serve.replace(serve.clone());
         drop(state);
         self.0.ask_for_clients(&turn, &serve).inspect_err(|_| {
             let mut state = self.0.state();
             if state.serve.as_ref() == Some(&serve) {
-                state.serve = before;
+                (state.serve, state.draining) = (before, draining);
             }
         })
+    }
+
+    /// Whether it wants clients, drains, and can prove what it serves.
+    #[cfg(test)]
+    pub(crate) fn remembers(&self) -> (bool, bool, bool) {
+        let state = self.0.state();
+        (state.serve.is_some(), state.draining.is_some(), state.served.is_some())
     }
 
     /// How the switch was found: a child that is forked finds the same one.
@@ -393,6 +400,8 @@ impl Membership {
         if state.serve.take().is_some() {
             state.draining = Some(Draining { until: None });
         }
+        // The names are others' from now on, also with the next switch.
+        state.served = None;
         state.kin = None;
         drop(state);
         if let Err(error) = self.0.ask(&turn, &Request::Cease, SHORT_PATIENCE, |_, _| {}) {

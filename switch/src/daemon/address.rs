@@ -1,5 +1,6 @@
 //! An address: its socket and its secrets.
 
+use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(super) struct Address {
     pub(super) turn: usize,
     /// Until when it is kept without programs.
     pub(super) lingers_until: Option<Time>,
+    /// ... for peers of whose program.
+    pub(super) lingers_for: u32,
 }
 
 /// What became of the datagrams of an address, beside what the router counts.
@@ -86,6 +89,7 @@ impl Address {
             is_full,
             turn,
             lingers_until,
+            lingers_for: 0,
         })
     }
 
@@ -99,13 +103,20 @@ impl Address {
     }
 }
 
+/// Who makes room: of the user who has the most, what would end first.
+fn first_to_go<K: Copy>(lingering: &[(K, u32, Option<Time>)]) -> Option<K> {
+    let count = |uid| lingering.iter().filter(|(_, other, _)| *other == uid).count();
+    let first = lingering.iter().min_by_key(|(_, uid, until)| (Reverse(count(*uid)), *until));
+    first.map(|(id, ..)| *id)
+}
+
 impl Daemon {
     /// A program of an address has gone without a word: its peers are to be reset for a while, also if
     /// nobody else is there.
-    pub(super) fn mourn(&mut self, id: AddressId) {
+    pub(super) fn mourn(&mut self, id: AddressId, uid: u32) {
         let now = self.now();
         if let Some(address) = self.addresses.get_mut(&id) {
-            address.lingers_until = Some(now + LINGER);
+            (address.lingers_until, address.lingers_for) = (Some(now + LINGER), uid);
         }
     }
 
@@ -121,10 +132,11 @@ impl Daemon {
             return self.close(id);
         }
         let lingering = self.addresses.iter().filter(|(id, _)| self.registry.is_vacant(**id));
-        if lingering.clone().count() > MAX_LINGERING
-            && let Some((first, _)) = lingering.min_by_key(|(_, each)| each.lingers_until)
+        let lingering = lingering.map(|(id, each)| (*id, each.lingers_for, each.lingers_until));
+        let lingering: Vec<_> = lingering.collect();
+        if lingering.len() > MAX_LINGERING
+            && let Some(first) = first_to_go(&lingering)
         {
-            let first = *first;
             self.close(first);
         }
     }
@@ -167,4 +179,19 @@ pub(super) fn reader(secrets: &Secrets, aes_128: Aes128) -> io::Result<Reader> {
     let configurations = secrets.ring()?.configurations(&aes_128);
     let configurations = configurations.map_err(|error| wrong(error.to_string()))?;
     Ok(Reader { configurations, server_id: secrets.server_id() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_most_dead_makes_room_for_more() {
+        let at = |seconds| Some(Time::ZERO + Duration::from_secs(seconds));
+        let lingering = [('a', 1, at(1)), ('b', 2, at(9)), ('c', 2, at(5)), ('d', 3, at(2))];
+        assert_eq!(first_to_go(&lingering), Some('c'));
+        // Where all have as many it is what ends first.
+        assert_eq!(first_to_go(&[lingering[1], lingering[3]]), Some('d'));
+        assert_eq!(first_to_go::<char>(&[]), None);
+    }
 }

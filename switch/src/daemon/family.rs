@@ -4,15 +4,19 @@
 //! where the one that began to listen has closed it or was killed, and those that it has forked have not
 //! accepted yet. What tells is a *lifeline*: the other end of a pair of sockets that all of them have.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-use super::tenant::MAX_FAMILIES_OF_TENANT;
+use super::program::Program;
+use super::tenant::{MAX_FAMILIES_OF_TENANT, part};
 use super::{Daemon, Token};
 use crate::protocol::{self, Kin};
 use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
+use crate::rule::Who;
+use crate::sys;
 
 /// How many families the switch knows.
 pub const MAX_FAMILIES: usize = 1024;
@@ -23,13 +27,15 @@ pub const MAX_FAMILIES: usize = 1024;
 pub(super) struct Families {
     known: Vec<Known>,
     next_number: u32,
+    /// How many stand-ins there have been.
+    next_stand_in: u64,
 }
 
 #[derive(Debug)]
 struct Known {
     number: u32,
     address: AddressId,
-    uid: u32,
+    who: Who,
     family: Family,
     lifeline: OwnedFd,
     /// What has the names while no process does.
@@ -65,19 +71,22 @@ impl Families {
 
 impl Daemon {
     /// A program is about to fork: who comes with the name of this family is of its blood.
-    pub(super) fn bequeath(&mut self, process: ProcessId, kin: Kin, came: Vec<OwnedFd>) {
+    pub(super) fn bequeath(&mut self, process: ProcessId, kin: Kin, came: &mut Vec<OwnedFd>) {
         let program = self.programs.get(&process);
         let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
         let (address, listener) = (seat.address, seat.listener);
         let serves = self.registry.phase(listener) == Some(Phase::Active);
         // It was replaced this moment: it has no names to pass on.
-        let Some(lifeline) = came.into_iter().next().filter(|_| serves) else { return };
+        if !serves || !came.first().is_some_and(|lifeline| is_lifeline(lifeline.as_fd())) {
+            return;
+        }
+        let lifeline = came.swap_remove(0);
         if self.registry.family(listener).is_none() {
             self.try_to_shut(address);
             self.registry.set_family(listener, Some(kin.family.0));
         }
-        let uid = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
-        self.know_family(address, uid, kin.family.0, lifeline);
+        let Some(who) = self.programs.get(&process).map(Program::who) else { return };
+        self.know_family(address, who, kin.family.0, lifeline);
         self.attend_to(process, kin.attention);
     }
 
@@ -88,7 +97,10 @@ impl Daemon {
         let (address, listener) = (seat.address, seat.listener);
         // Who was never passed on shares with nobody.
         let kin = self.registry.family(listener).is_some();
-        if kin && self.registry.set_attention(listener, attention.into()) {
+        let was_away = self.registry.is_away(listener);
+        let is_new = kin && self.registry.set_attention(listener, attention.into());
+        // First packets wait for who was away alone.
+        if is_new && was_away {
             self.unpark(address);
         }
     }
@@ -97,34 +109,68 @@ impl Daemon {
     pub(super) fn know_family(
         &mut self,
         address: AddressId,
-        uid: u32,
+        who: Who,
         family: Family,
         lifeline: OwnedFd,
     ) {
+        let uid = who.uid;
         if self.families.find(address, family).is_some() {
-            return;
+            return self.put_down(uid, [lifeline]);
         }
-        let of_user = self.families.known.iter().filter(|known| known.uid == uid).count();
+        let of_user = self.families.known.iter().filter(|known| known.who.uid == uid).count();
         if self.is_tenant(uid) && of_user >= MAX_FAMILIES_OF_TENANT {
-            return self.complaints.warn(format_args!(
+            self.complaints.warn(format_args!(
                 "a listener that is passed on is not looked after: user {uid} has \
                  {MAX_FAMILIES_OF_TENANT} already"
             ));
+            return self.put_down(uid, [lifeline]);
         }
-        if self.families.known.len() >= MAX_FAMILIES {
-            return self.complaints.warn(format_args!(
-                "a listener that is passed on is not looked after: there are {MAX_FAMILIES} already"
+        let most = if self.is_tenant(uid) { part(MAX_FAMILIES) } else { MAX_FAMILIES };
+        if self.families.known.len() >= most {
+            self.complaints.warn(format_args!(
+                "a listener that is passed on is not looked after: there are {most} already"
             ));
+            return self.put_down(uid, [lifeline]);
         }
         let number = self.families.next_number;
         self.families.next_number = number.wrapping_add(1);
         let event = EpollEvent::new(EpollFlags::empty(), Token::Family(number).pack());
         match self.epoll.add(&lifeline, event) {
             Ok(()) => {
-                let known = Known { number, address, uid, family, lifeline, stand_in: None };
+                let known = Known { number, address, who, family, lifeline, stand_in: None };
                 self.families.known.push(known);
             }
-            Err(error) => log::warn!("a listener that is passed on is not looked after: {error}"),
+            Err(error) => {
+                log::warn!("a listener that is passed on is not looked after: {error}");
+                self.put_down(uid, [lifeline]);
+            }
+        }
+    }
+
+    /// Addresses at which nothing but names is kept for processes of a user that were forked.
+    pub(super) fn addresses_kept_for(&self, uid: u32) -> impl Iterator<Item = AddressId> {
+        let known = self.families.known.iter().filter(move |known| known.who.uid == uid);
+        known.filter(|known| known.stand_in.is_some()).map(|known| known.address)
+    }
+
+    /// There is another rule: what it refuses is not kept for anybody.
+    pub(super) fn end_refused_families(&mut self) {
+        let Some(tenants) = &self.tenants else { return };
+        let is_refused = |known: &&Known| {
+            if !self.is_tenant(known.who.uid) {
+                return false;
+            }
+            let Some(address) = self.registry.listen_address(known.address) else { return true };
+            let address = address.socket_addr();
+            let names = known.stand_in.and_then(|stand_in| self.registry.names(stand_in));
+            !tenants.rule.allows(&known.who, address)
+                || names.is_some_and(|names| {
+                    tenants.rule.refused_name(&known.who, address, names).is_some()
+                })
+        };
+        let refused = self.families.known.iter().filter(is_refused);
+        for number in refused.map(|known| known.number).collect::<Vec<_>>() {
+            self.end_family(number);
         }
     }
 
@@ -173,7 +219,10 @@ impl Daemon {
 
     /// Has names reserved for processes that may join yet.
     fn stand_in(&mut self, left: Registration) -> Option<ListenerId> {
-        let (now, process) = (self.now(), ProcessId(self.next_process));
+        // Not the number of any program.
+        self.families.next_stand_in += 1;
+        let process = ProcessId(u64::from(u32::MAX) + self.families.next_stand_in);
+        let now = self.now();
         let attention = Attention::Away;
         let registered =
             self.registry.register(now, Registration { process, workers: 1, attention, ..left });
@@ -184,7 +233,6 @@ impl Daemon {
                 return None;
             }
         };
-        self.next_process += 1;
         self.try_to_shut(listener.address());
         // It replaces nobody.
         let _ = self.registry.ready(now, listener, None);
@@ -202,6 +250,7 @@ impl Daemon {
         let at = self.families.known.iter().position(|known| known.number == number);
         let Some(known) = at.map(|at| self.families.known.swap_remove(at)) else { return };
         let _ = self.epoll.delete(&known.lifeline);
+        self.put_down(known.who.uid, [known.lifeline]);
         if let Some(stand_in) = known.stand_in {
             self.dismiss_stand_in(stand_in);
             self.empty_since = std::time::Instant::now();
@@ -218,8 +267,15 @@ impl Daemon {
         self.families.known = others;
         for known in closed {
             let _ = self.epoll.delete(&known.lifeline);
+            self.put_down(known.who.uid, [known.lifeline]);
         }
     }
+}
+
+/// Whether what a program has handed over can end with a family: a local socket. Anything else may have who watches it
+/// wait.
+pub(super) fn is_lifeline(descriptor: BorrowedFd<'_>) -> bool {
+    sys::kind(descriptor).is_ok_and(|kind| kind == (libc::AF_UNIX, libc::SOCK_STREAM))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::time::{Duration, Time};
 
 use super::address::{Address, reader};
-use super::program::{Seat, refused};
+use super::family::is_lifeline;
+use super::program::{Program, Seat, refused};
 use super::serve::{names_of, refusal};
 use super::tenant::TENANT_BACKLOG;
 use super::{Daemon, Token};
@@ -16,7 +17,7 @@ use crate::channel::{Outlet, Word};
 use crate::keep::Keep;
 use crate::ledger::LedgerReader;
 use crate::protocol::{
-    self, Hex, Join, Joined, Message, Refusal, Reply, Resume, Secrets, Served, encode,
+    self, Hex, Join, Joined, Message, Refusal, Refused, Reply, Resume, Secrets, Served, encode,
 };
 use crate::registry::{
     AddressId, Claim, Deed, ListenAddress, ListenerId, Names, Phase, Place, ProcessId, Receipt,
@@ -27,12 +28,10 @@ use crate::sys;
 /// How long a program may take to bind an address before another is asked to.
 const BINDING_TIME: Duration = Duration::from_secs(2);
 
-/// What a program brings.
+/// What a program brings beside channels, and what ends with a family.
 struct Brought {
-    outlets: Vec<Outlet>,
     socket: Option<UdpSocket>,
     keep: Option<Keep>,
-    lifeline: Option<OwnedFd>,
     ledger: Option<LedgerReader>,
 }
 
@@ -43,7 +42,7 @@ impl Daemon {
         process: ProcessId,
         number: u32,
         join: &Join,
-        came: Vec<OwnedFd>,
+        came: &mut Vec<OwnedFd>,
     ) -> Result<(), Reply> {
         let uid = self.may_join(process)?;
         let tenant = self.is_tenant(uid);
@@ -56,8 +55,7 @@ impl Daemon {
                 "who has an address's socket to itself is of the switch's user, and has one worker";
             return Err(refused(Refusal::Invalid, text));
         }
-        let Brought { mut outlets, socket, keep, lifeline, ledger } =
-            self.unpack(process, join, &listen, came)?;
+        let Brought { socket, keep, ledger } = self.unpack(process, join, &listen, came)?;
         let socket = match self.registry.address_id(&listen).is_none() {
             true if tenant => {
                 let (socket, bound) = self.bind_for(process, listen)?;
@@ -74,6 +72,9 @@ impl Daemon {
                 self.unstore(&listen);
             }
         })?;
+        if let Some(displaced) = joined.displaced {
+            self.displace(displaced);
+        }
         let (listener, now) = (joined.listener, self.now());
         let resume = join.resume.as_deref();
         let settled = self.settle(&joined, resume, listen, (socket, keep), uid);
@@ -98,8 +99,14 @@ impl Daemon {
             }
         };
         self.binding.retain(|_, (binds, _)| *binds != process);
-        if let Some((kin, lifeline)) = join.kin.zip(lifeline) {
-            self.know_family(listener.address(), uid, kin.family.0, lifeline);
+        let mut outlets: Vec<_> =
+            came.drain(..usize::from(join.workers)).map(Outlet::new).collect();
+        let who = self.programs.get(&process).map(Program::who);
+        if let Some((kin, who)) = join.kin.zip(who) {
+            self.know_family(listener.address(), who, kin.family.0, came.swap_remove(0));
+        }
+        if let Some(clerk) = self.clerk(uid) {
+            outlets.iter_mut().for_each(|outlet| outlet.set_clerk(clerk.clone()));
         }
         let Some(program) = self.programs.get_mut(&process) else { return Ok(()) };
         log::info!("{} (process {}) is at {listen}", join.label, program.pid);
@@ -154,6 +161,15 @@ impl Daemon {
         Ok(())
     }
 
+    /// Somebody has come back whose number it is by right: who had it meanwhile is served no more.
+    fn displace(&mut self, displaced: ListenerId) {
+        let Some(process) = self.seats.get(&displaced).copied() else {
+            return self.forget(displaced);
+        };
+        let text = "another program has come back that had these connection IDs later".to_owned();
+        self.expel(process, Refused { why: Refusal::InUse, text });
+    }
+
     /// Whose the program is, if it may be at an address.
     fn may_join(&self, process: ProcessId) -> Result<u32, Reply> {
         let invalid = |text: &str| refused(Refusal::Invalid, text);
@@ -171,13 +187,14 @@ impl Daemon {
         Ok(program.uid)
     }
 
-    /// Takes what came with a message: a channel for each worker, and then the socket.
+    /// Looks at what came with a message: a channel for each worker, and then the socket. The channels, and what ends with
+    /// a family, stay there, in this order, until nothing can fail any more: they are closed by who answers.
     fn unpack(
         &mut self,
         process: ProcessId,
         join: &Join,
         listen: &ListenAddress,
-        came: Vec<OwnedFd>,
+        came: &mut Vec<OwnedFd>,
     ) -> Result<Brought, Reply> {
         let invalid = |text: &str| refused(Refusal::Invalid, text);
         let workers = usize::from(join.workers);
@@ -188,14 +205,20 @@ impl Daemon {
         if came.len() != workers + more {
             return Err(invalid("there is a channel for each worker, and then the sockets"));
         }
-        let mut came = came.into_iter();
-        let outlets = came.by_ref().take(workers).map(Outlet::new).collect::<io::Result<Vec<_>>>();
-        let outlets = outlets.map_err(|error| invalid(&error.to_string()))?;
-        let socket = came.by_ref().take(join.has_socket.into()).next().map(UdpSocket::from);
-        let mut ends = came.by_ref().take(2 * usize::from(join.has_keep));
-        let keep = ends.next().zip(ends.next()).map(|(put, look)| Keep::from_ends(put, look));
-        let lifeline = came.by_ref().take(join.kin.is_some().into()).next();
-        let ledger = came.next().map(LedgerReader::new).transpose();
+        let own_sockets = usize::from(join.has_socket) + 2 * usize::from(join.has_keep);
+        let channels = came.iter().take(workers).try_for_each(|each| Outlet::check(each.as_fd()));
+        channels.map_err(|error| invalid(&error.to_string()))?;
+        let lifeline = came.get(workers + own_sockets).filter(|_| join.kin.is_some());
+        if lifeline.is_some_and(|lifeline| !is_lifeline(lifeline.as_fd())) {
+            return Err(invalid("what ends with a family is no local socket (SOCK_STREAM)"));
+        }
+        // Programs of other users have none of these, and no ledger of theirs is read.
+        let mut own = came.drain(workers..workers + own_sockets);
+        let socket = own.by_ref().take(join.has_socket.into()).next().map(UdpSocket::from);
+        let keep = own.next().zip(own.next()).map(|(put, look)| Keep::from_ends(put, look));
+        drop(own);
+        let reads = join.has_ledger && !self.is_tenant_process(process);
+        let ledger = reads.then(|| came.pop()).flatten().map(LedgerReader::new).transpose();
         let ledger = ledger.map_err(|error| invalid(&error.to_string()))?;
         if let Some(socket) = &socket {
             check_socket(socket, listen).map_err(|text| invalid(&text))?;
@@ -204,7 +227,7 @@ impl Daemon {
         } else if !self.is_tenant_process(process) && self.registry.address_id(listen).is_none() {
             return Err(self.have_bound(process, *listen));
         }
-        Ok(Brought { outlets, socket, keep, lifeline, ledger })
+        Ok(Brought { socket, keep, ledger })
     }
 
     /// Has a program bind an address that is not known here; one at a time, so that nobody mistakes another program of

@@ -6,6 +6,7 @@ mod address;
 mod door;
 mod family;
 mod group;
+mod handed;
 mod join;
 mod listener;
 mod loan;
@@ -46,6 +47,7 @@ use crate::router::{Piece, Router};
 use crate::strikes::Strikes;
 use address::Address;
 use family::Families;
+use handed::Clerks;
 use park::Parked;
 use program::Program;
 use report::Counting;
@@ -66,6 +68,7 @@ pub fn hand_nothing_on() -> io::Result<()> {
 pub use address::{LINGER, MAX_LINGERING};
 pub use door::QUIET;
 pub use family::MAX_FAMILIES;
+pub use handed::{MAX_HANDED, MAX_TENANTS};
 pub use listener::Listener;
 pub use program::MAX_QUEUED;
 pub use rules::Rules;
@@ -107,6 +110,8 @@ pub struct Daemon {
     site: Option<Site>,
     /// Programs of other users, if there may be some.
     tenants: Option<Tenants>,
+    /// What closes descriptors of theirs.
+    clerks: Clerks,
     /// A service manager that keeps sockets.
     store: Option<Store>,
     /// What the switch before left to this one, and this one leaves to the next.
@@ -134,7 +139,7 @@ pub struct Daemon {
     strikes: Strikes,
     /// Programs are saying how many connections they have.
     counting: Option<Counting>,
-    next_process: u64,
+    next_process: u32,
     /// No kernel is to help.
     forwards: bool,
     /// When it is looked next whose first packets the kernel may bring.
@@ -238,6 +243,7 @@ impl Daemon {
             tools,
             site: None,
             tenants: None,
+            clerks: Clerks::default(),
             store: None,
             heirloom,
             idle,
@@ -256,7 +262,7 @@ impl Daemon {
             parked: Parked::default(),
             strikes: Strikes::new(name, day.as_secs()),
             counting: None,
-            next_process: 1,
+            next_process: 0,
             forwards: false,
             doors_due: Time::ZERO,
             doors_wait: false,

@@ -30,9 +30,9 @@ impl Parked {
 }
 
 impl Daemon {
-    /// Has a datagram wait until it is known who gets it.
-    pub(super) fn park(&mut self, now: Time, id: AddressId, datagram: HeldDatagram) {
-        self.parked.0.entry(id).or_default().add(now, datagram);
+    /// Has a datagram wait until it is known who gets it. It has waited since then.
+    pub(super) fn park(&mut self, since: Time, id: AddressId, datagram: HeldDatagram) {
+        self.parked.0.entry(id).or_default().add(since, datagram);
     }
 
     /// It may have changed who gets clients at an address: what waits there is decided about anew.
@@ -41,10 +41,10 @@ impl Daemon {
         let Some(mut waiting) = self.parked.0.remove(&id) else { return };
         let waiting = waiting.take(now);
         let mut outbox = Outbox::default();
-        for HeldDatagram { remote, local, ecn, bytes } in &waiting {
+        for (since, HeldDatagram { remote, local, ecn, bytes }) in &waiting {
             let (remote, local, ecn) = (*remote, *local, *ecn);
             let train = Train { address: id, remote, local, ecn, segment_size: bytes.len(), bytes };
-            self.sort(now, &train, &mut outbox);
+            self.sort((now, *since), &train, &mut outbox);
         }
         self.hand_over(id, outbox);
     }

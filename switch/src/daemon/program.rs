@@ -12,7 +12,9 @@ use nix::sys::socket::{getsockopt, sockopt};
 use super::{Daemon, MAX_PROGRAMS, Token};
 use crate::channel::Outlet;
 use crate::ledger::LedgerReader;
-use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Serve, encode};
+use crate::protocol::{
+    MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Request, Serve, encode,
+};
 use crate::registry::{AddressId, ListenerId, ProcessId};
 use crate::{rendezvous, sys};
 use quicket_udp::Sender;
@@ -20,6 +22,8 @@ use quicket_udp::Sender;
 /// Messages that are read of one program before others get their turn.
 const MESSAGES_PER_TURN: usize = 16;
 
+/// Messages of one that has ended, in which it may have said that it goes.
+const LAST_WORDS: usize = 1024;
 /// Connections that are taken before others get their turn.
 const CONNECTIONS_PER_TURN: usize = 16;
 /// How long nobody is taken after one could not be.
@@ -104,9 +108,25 @@ impl Program {
     }
 }
 
+impl Request {
+    /// Whether it takes the switch much longer than it takes to ask. A word of attention may have all be looked at that
+    /// waits at the address.
+    const fn costs_much(&self) -> bool {
+        matches!(
+            self,
+            Self::Join(_) | Self::Serve(_) | Self::Status | Self::Mint(_) | Self::Attention(_)
+        )
+    }
+}
+
 /// An answer that is a refusal.
 pub(super) fn refused(why: Refusal, text: impl Into<String>) -> Reply {
     Reply::Refused(Refused { why, text: text.into() })
+}
+
+/// It ended without reading all that it was told, of which the system tells first, and once.
+fn is_unread(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionReset
 }
 
 /// Tells somebody who is not heard why.
@@ -122,6 +142,10 @@ impl Daemon {
     /// Takes those who connect.
     pub(super) fn welcome(&mut self) {
         for _ in 0..CONNECTIONS_PER_TURN {
+            if self.clerks.is_door_blocked() {
+                let error = io::Error::other("those who are not let in have not gone yet");
+                return self.turn_away(&error);
+            }
             match sys::accept(self.listener.as_fd()) {
                 Ok(connection) => {
                     if let Err(error) = self.admit(connection) {
@@ -129,16 +153,17 @@ impl Daemon {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => return self.turn_away(&error),
+                Err(error) => {
+                    let text = format!("{error}; allow the switch more descriptors");
+                    return self.turn_away(&io::Error::new(error.kind(), text));
+                }
             }
         }
     }
 
     /// Nobody can be taken for now, such as for want of descriptors: those who connect wait.
     fn turn_away(&mut self, error: &io::Error) {
-        self.complaints.warn(format_args!(
-            "programs that connect have to wait: {error}; allow the switch more descriptors"
-        ));
+        self.complaints.warn(format_args!("programs that connect have to wait: {error}"));
         if self.epoll.delete(&self.listener).is_ok() {
             self.deaf_until = Some(Instant::now() + DEAF);
         }
@@ -155,31 +180,44 @@ impl Daemon {
 
     fn admit(&mut self, connection: OwnedFd) -> io::Result<()> {
         let peer = getsockopt(&connection, sockopt::PeerCredentials)?;
-        let process = ProcessId(self.next_process);
-        let token = u32::try_from(self.next_process).map_err(io::Error::other)?;
+        let token = self.free_number();
+        let process = ProcessId(token.into());
         let mut program = Program::new(connection, peer.uid(), peer.pid());
         if self.tenants.is_some() && self.is_tenant(program.uid) {
             program.gids = vec![peer.gid()];
             program.gids.extend(sys::peer_groups(program.connection.as_fd()));
             if let Err(refused) = self.admit_tenant(&program) {
-                turn_off(&program.connection, refused);
+                self.turn_out(program.connection, refused);
                 return Ok(());
             }
         } else if program.uid != self.own_uid && program.uid != 0 {
             let text = rendezvous::of_another(self.own_uid);
-            turn_off(&program.connection, Refused { why: Refusal::Denied, text });
+            self.turn_out(program.connection, Refused { why: Refusal::Denied, text });
             return Ok(());
         }
         if self.programs.len() >= MAX_PROGRAMS {
             let text = format!("the switch has {MAX_PROGRAMS} programs: end some");
-            turn_off(&program.connection, Refused { why: Refusal::Full, text });
+            self.turn_out(program.connection, Refused { why: Refusal::Full, text });
             return Ok(());
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Program(token).pack());
-        self.epoll.add(&program.connection, event)?;
-        self.next_process += 1;
+        if let Err(error) = self.epoll.add(&program.connection, event) {
+            self.end_connection(program.uid, program.connection);
+            return Err(error.into());
+        }
         self.programs.insert(process, program);
         Ok(())
+    }
+
+    /// A number that no program has.
+    fn free_number(&mut self) -> u32 {
+        loop {
+            self.next_process = self.next_process.wrapping_add(1);
+            // There are less programs than numbers.
+            if !self.programs.contains_key(&ProcessId(self.next_process.into())) {
+                return self.next_process;
+            }
+        }
     }
 
     /// Something happens on a program's connection.
@@ -187,39 +225,83 @@ impl Daemon {
         if events.contains(EpollFlags::EPOLLOUT) {
             self.post(process);
         }
-        self.hear(process);
-        if events.contains(EpollFlags::EPOLLHUP) {
+        let has_ended = events.contains(EpollFlags::EPOLLHUP);
+        self.hear(process, has_ended);
+        if has_ended {
+            self.hear_last_words(process);
             self.dismiss(process);
         }
     }
 
-    /// Reads what a program says.
-    fn hear(&mut self, process: ProcessId) {
+    /// What is left of a program that has ended: it may have said that it goes.
+    fn hear_last_words(&mut self, process: ProcessId) {
+        let mut buffer = vec![0; MAX_MESSAGE + 1];
+        for _ in 0..LAST_WORDS {
+            let Some(program) = self.programs.get_mut(&process) else { return };
+            let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
+                Ok(received) => received,
+                Err(error) if is_unread(&error) => continue,
+                Err(_) => return,
+            };
+            let question = Question::decode(buffer.get(..received.len).unwrap_or_default());
+            if question.is_ok_and(|question| matches!(question.request, Request::Leave)) {
+                program.leave();
+            }
+            let (uid, is_end) = (program.uid, received.len == 0);
+            self.put_down(uid, received.rights.descriptors);
+            if is_end {
+                return;
+            }
+        }
+    }
+
+    /// Reads what a program says. What costs much ends its turn, but for one that has ended.
+    fn hear(&mut self, process: ProcessId, has_ended: bool) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         for _ in 0..MESSAGES_PER_TURN {
             let Some(program) = self.programs.get_mut(&process) else { return };
             if program.waits_for_room {
                 return;
             }
-            let (len, descriptors) =
-                match sys::receive_with(program.connection.as_fd(), &mut buffer) {
-                    Ok((0, _)) => return self.dismiss(process),
-                    Ok(received) => received,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        let (why, text) = (Refusal::Invalid, error.to_string());
-                        turn_off(&program.connection, Refused { why, text });
-                        return self.dismiss(process);
-                    }
-                    Err(_) => return self.dismiss(process),
-                };
+            let uid = program.uid;
+            let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_unread(&error) => continue,
+                Err(_) => return self.dismiss(process),
+            };
             program.has_asked = true;
-            match Question::decode(buffer.get(..len).unwrap_or_default()) {
-                Ok(question) => self.answer(process, question, descriptors),
-                Err(error) => {
-                    turn_off(&program.connection, Refused::from(&error));
-                    return self.dismiss(process);
+            let question = match received.len {
+                0 => None,
+                _ if received.is_too_much() => {
+                    let (why, text) = (Refusal::Invalid, sys::TOO_MUCH.to_owned());
+                    Some(Err(Refused { why, text }))
                 }
+                len => {
+                    let question = Question::decode(buffer.get(..len).unwrap_or_default());
+                    Some(question.map_err(|error| Refused::from(&error)))
+                }
+            };
+            let mut came = received.rights.descriptors;
+            let is_over = match &question {
+                Some(Ok(question)) => !has_ended && question.request.costs_much(),
+                _ => true,
+            };
+            match question {
+                Some(Ok(question)) => self.answer(process, question, &mut came),
+                Some(Err(refused)) => {
+                    turn_off(&program.connection, refused);
+                    self.dismiss(process);
+                }
+                None => self.dismiss(process),
+            }
+            self.put_down(uid, came);
+            if self.hands_too_much(uid) {
+                log::warn!("user {uid} hands over more descriptors than can be closed");
+                self.dismiss(process);
+            }
+            if is_over {
+                return;
             }
         }
     }
@@ -291,6 +373,7 @@ impl Daemon {
         }
         let Some(program) = self.programs.remove(&process) else { return };
         let _ = self.epoll.delete(&program.connection);
+        self.end_connection(program.uid, program.connection);
         if let Some(life) = &program.life {
             let _ = self.epoll.delete(life);
         }
@@ -311,12 +394,13 @@ impl Daemon {
             }
             self.unpark(seat.address);
             if !program.has_left {
-                self.mourn(seat.address);
+                self.mourn(seat.address, program.uid);
             }
             // The program, or who hands this end over for it, may keep them open.
             for outlet in seat.outlets.iter().filter(|outlet| !outlet.watched.is_empty()) {
                 let _ = self.epoll.delete(outlet.as_fd());
             }
+            self.put_down(program.uid, seat.outlets.into_iter().map(Outlet::into_channel));
             log::info!("process {} has left", program.pid);
             self.close_if_unused(seat.address);
         }
@@ -332,3 +416,7 @@ impl Daemon {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! What the switch tells of itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use quicket_engine::time::Duration;
@@ -96,17 +96,15 @@ impl Daemon {
             counting.waits_for.is_empty() || counting.until <= Instant::now()
         };
         let Some(counting) = self.counting.take_if(is_over) else { return };
-        let whole = self.report(None).to_string();
+        let mut reports: BTreeMap<Option<u32>, String> = BTreeMap::new();
         for (process, number) in counting.askers {
             let Some(uid) = self.programs.get(&process).map(|program| program.uid) else {
                 continue;
             };
-            if self.is_tenant(uid) && uid != 0 {
-                let own = self.report(Some(uid)).to_string();
-                self.tell_report(process, number, &own);
-            } else {
-                self.tell_report(process, number, &whole);
-            }
+            let only = Some(uid).filter(|uid| self.is_tenant(*uid) && *uid != 0);
+            let report = reports.entry(only).or_insert_with(|| self.report(only).to_string());
+            let report = report.clone();
+            self.tell_report(process, number, &report);
         }
     }
 
@@ -129,12 +127,10 @@ impl Daemon {
 
     /// All that there is, as JSON; for a user who is not to know of others, what his programs have.
     pub(super) fn report(&self, only: Option<u32>) -> Value {
-        let status = self.registry.status();
-        let is_shown = |each: &&ListenerStatus| only.is_none_or(|uid| each.uid == uid);
+        let status = self.registry.status_of(only, SHOWN_NAMES);
         if only.is_some() {
             let addresses = status.addresses.iter().filter_map(|each| {
-                let own = each.listeners.iter().filter(is_shown).map(|each| self.program(each));
-                let own: Vec<_> = own.collect();
+                let own: Vec<_> = each.listeners.iter().map(|each| self.program(each)).collect();
                 let address = each.address.to_string();
                 (!own.is_empty()).then(|| json!({ "address": address, "programs": own }))
             });
@@ -204,8 +200,8 @@ impl Daemon {
             "protocols": listener.protocols,
             "connections": listener.counters.connections,
             "drain_seconds_left": left,
-            "server_names": listener.servers.iter().take(SHOWN_NAMES).collect::<Vec<_>>(),
-            "more_server_names": listener.servers.len().saturating_sub(SHOWN_NAMES),
+            "server_names": listener.servers,
+            "more_server_names": listener.more_servers,
             "first_packets": listener.counters.first_packets,
             "first_packets_by_kernel": by_kernel,
             "datagrams": listener.counters.datagrams,

@@ -16,6 +16,7 @@ use super::address::Address;
 use super::{Daemon, Token};
 use crate::channel::{HEAD, Outlet, encode};
 use crate::first_packet::HeldDatagram;
+use crate::protocol::{Refusal, Refused};
 use crate::registry::{AddressId, Place, ProcessId};
 use crate::router::{Decision, Piece, Train, Way};
 
@@ -138,7 +139,7 @@ impl Daemon {
             }
             self.count_received(id, source, bytes.len().div_ceil(stride) as u64);
             let train = Train { address: id, remote, local, ecn, segment_size: stride, bytes };
-            self.sort(now, &train, &mut outbox);
+            self.sort((now, now), &train, &mut outbox);
         }
         let to = outbox.destination();
         self.hand_over(id, outbox);
@@ -176,8 +177,13 @@ impl Daemon {
         }
     }
 
-    /// Divides a train by where its datagrams go.
-    pub(super) fn sort<'a>(&mut self, now: Time, train: &Train<'a>, outbox: &mut Outbox<'a>) {
+    /// Divides a train, which has waited since then, by where its datagrams go.
+    pub(super) fn sort<'a>(
+        &mut self,
+        (now, since): (Time, Time),
+        train: &Train<'a>,
+        outbox: &mut Outbox<'a>,
+    ) {
         let mut pieces = std::mem::take(&mut self.pieces);
         self.router.route(&mut self.registry, now, train, &mut pieces);
         let Train { remote, local, ecn, segment_size: stride, .. } = *train;
@@ -196,9 +202,9 @@ impl Daemon {
                     outbox.add(place, head, Cow::Borrowed(bytes));
                 }
                 Decision::Wait { held } => {
-                    held.into_iter().for_each(|held| self.park(now, train.address, held));
+                    held.into_iter().for_each(|held| self.park(since, train.address, held));
                     let bytes = bytes.to_vec();
-                    self.park(now, train.address, HeldDatagram { remote, local, ecn, bytes });
+                    self.park(since, train.address, HeldDatagram { remote, local, ecn, bytes });
                 }
                 Decision::Held | Decision::Drop(_) => {}
                 answered => self.answer_datagram(train, bytes, &answered),
@@ -287,6 +293,10 @@ impl Daemon {
                     self.receive_some(id, &Source::Channel(process, worker));
                 }
                 None => {}
+            }
+            if self.outlet(process, worker).is_some_and(Outlet::has_handed) {
+                let text = "descriptors came with datagrams: nobody takes any".to_owned();
+                self.expel(process, Refused { why: Refusal::Invalid, text });
             }
         }
     }

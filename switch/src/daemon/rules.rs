@@ -73,7 +73,9 @@ impl Daemon {
         let lost = self.programs.iter().filter_map(|(process, program)| {
             self.what_is_lost(program).map(|lost| (*process, lost))
         });
-        for (process, lost) in lost.collect::<Vec<_>>() {
+        let lost: Vec<_> = lost.collect();
+        self.end_refused_families();
+        for (process, lost) in lost {
             match lost {
                 Lost::Address(address) => self.evict(process, address),
                 Lost::Name(listener, name) => {
@@ -107,13 +109,23 @@ impl Daemon {
     /// A program loses its place, and hears why.
     fn evict(&mut self, process: ProcessId, lost: SocketAddr) {
         let Some(program) = self.programs.get(&process) else { return };
-        let uid = program.uid;
+        let (uid, seat) = (program.uid, program.seat.as_ref());
+        if let Some(listener) = seat.map(|seat| seat.listener) {
+            // Nothing stands in for it.
+            self.registry.set_family(listener, None);
+        }
         log::info!("process {} of user {uid} loses {lost}, by another rule", program.pid);
         let text = format!(
             "the rule of this switch does not let user {uid} have {lost} any more: ask who runs it (quicket \
              switch --system --users)"
         );
-        turn_off(&program.connection, Refused { why: Refusal::Denied, text });
+        self.expel(process, Refused { why: Refusal::Denied, text });
+    }
+
+    /// Ends a program's connection, and says why.
+    pub(super) fn expel(&mut self, process: ProcessId, refused: Refused) {
+        let Some(program) = self.programs.get(&process) else { return };
+        turn_off(&program.connection, refused);
         // Its process need not read that, nor end.
         let _ = shutdown(program.connection.as_raw_fd(), Shutdown::Write);
         self.dismiss(process);

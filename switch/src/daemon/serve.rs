@@ -11,7 +11,13 @@ use crate::registry::{
 };
 
 impl Daemon {
-    pub(super) fn answer(&mut self, process: ProcessId, question: Question, came: Vec<OwnedFd>) {
+    /// What came with the question and is wanted is taken from `came`.
+    pub(super) fn answer(
+        &mut self,
+        process: ProcessId,
+        question: Question,
+        came: &mut Vec<OwnedFd>,
+    ) {
         let Question { number, request, .. } = question;
         let reply = match request {
             Request::Join(join) => match self.join(process, number, &join, came) {
@@ -56,6 +62,15 @@ impl Daemon {
         let listener = self.seat_of(process)?;
         let names = names_of(serve)?;
         self.check_names(process, listener.address(), &names)?;
+        if self.registry.serves(listener, &names, serve.shared, serve.replace) {
+            // As before: nothing changes for anybody.
+            if let Some(seat) = self.programs.get_mut(&process).and_then(|each| each.seat.as_mut())
+            {
+                seat.heed(serve);
+            }
+            let deed = self.registry.deed(listener).unwrap_or_default();
+            return Ok(Reply::Served(Hex(deed)));
+        }
         let now = self.now();
         let done = self.registry.serve(now, listener, names, serve.shared, serve.replace);
         done.map_err(|error| not_ready(&error))?;

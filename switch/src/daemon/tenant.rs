@@ -12,15 +12,15 @@ use std::sync::Arc;
 use quicket_steering::{Owner, Place as SteeringPlace};
 use quicket_udp::{Sender, UdpConfig};
 
-use super::Daemon;
 use super::program::{Program, refused};
 use super::rules::{News, Rules};
 use super::site::Site;
+use super::{Daemon, MAX_PROGRAMS};
 use crate::options::SocketOptions;
 use crate::protocol::{
     Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Refused, Reply, Tenancy,
 };
-use crate::registry::{AddressId, ListenAddress, ListenerId, Names, ProcessId};
+use crate::registry::{AddressId, ListenAddress, ListenerId, MAX_ADDRESSES, Names, ProcessId};
 use crate::rule::{Rule, Who};
 
 /// Connections that programs of one other user have to the switch.
@@ -35,6 +35,11 @@ pub const MAX_FAMILIES_OF_TENANT: usize = 64;
 pub const MAX_MINTED_A_SECOND: u32 = 20_000;
 /// What waits for one of their workers beside what the system keeps, in bytes.
 pub const TENANT_BACKLOG: usize = 1 << 20;
+/// What all of them together have of a table: the rest is for the switch's own user, and for root, who asks how it is.
+pub(super) const fn part(whole: usize) -> usize {
+    whole - whole / 8
+}
+
 /// Connection IDs in an answer to who has asked for more.
 const BATCH: usize = 512;
 /// The least that a worker gets to begin with.
@@ -49,6 +54,16 @@ pub(super) struct Tenants {
     pub(super) news: News,
     /// By user: in which second how many connection IDs were made.
     minted: BTreeMap<u32, (u64, u32)>,
+}
+
+/// How many connection IDs each of so many workers gets at once.
+fn minted_each(workers: u16) -> usize {
+    (MAX_MINTED / usize::from(workers).max(1)).clamp(LEAST, BATCH)
+}
+
+/// ... and all of them together.
+fn minted_at_once(workers: u16) -> u32 {
+    (minted_each(workers) * usize::from(workers)) as u32
 }
 
 impl Program {
@@ -72,6 +87,7 @@ impl Daemon {
         }
         self.registry.make_room_for_tenants();
         let (rules, news) = self.watch_rules()?;
+        self.clerks.porter()?;
         self.tenants = Some(Tenants { rule, news, minted: BTreeMap::new() });
         Ok((self, rules))
     }
@@ -86,7 +102,7 @@ impl Daemon {
     }
 
     /// Whether a program of another user is heard.
-    pub(super) fn admit_tenant(&self, program: &Program) -> Result<(), Refused> {
+    pub(super) fn admit_tenant(&mut self, program: &Program) -> Result<(), Refused> {
         let uid = program.uid;
         let knows = self.tenants.as_ref().is_some_and(|tenants| tenants.rule.knows(&program.who()));
         // Root may ask how it is.
@@ -103,7 +119,14 @@ impl Daemon {
                 format!("user {uid} has {MAX_CONNECTIONS_OF_TENANT} programs here: end some");
             return Err(Refused { why: Refusal::Full, text });
         }
-        Ok(())
+        let all =
+            self.programs.values().filter(|other| self.is_tenant(other.uid) && other.uid != 0);
+        if uid != 0 && all.count() >= part(MAX_PROGRAMS) {
+            let text =
+                "the switch has as many programs of other users as it may: end some".to_owned();
+            return Err(Refused { why: Refusal::Full, text });
+        }
+        self.engage_clerk(uid)
     }
 
     /// Whether a program of another user may be at an address.
@@ -147,7 +170,8 @@ impl Daemon {
             );
             return Err(refused(Refusal::Full, text));
         }
-        let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).collect();
+        let kept = self.addresses_kept_for(uid);
+        let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).chain(kept).collect();
         addresses.sort();
         addresses.dedup();
         let listen = ListenAddress::new(address, join.only_v6);
@@ -155,6 +179,15 @@ impl Daemon {
         if !is_there && addresses.len() >= MAX_ADDRESSES_OF_TENANT {
             let text = format!("user {uid} has {MAX_ADDRESSES_OF_TENANT} addresses: close one");
             return Err(refused(Refusal::Full, text));
+        }
+        let is_known = self.registry.address_id(&listen).is_some();
+        if !is_known && self.addresses.len() >= part(MAX_ADDRESSES) {
+            let text = "the switch has as many addresses as other users than its own may fill";
+            return Err(refused(Refusal::Full, text));
+        }
+        if self.made_for(uid) + minted_at_once(join.workers) > MAX_MINTED_A_SECOND {
+            let text = "connection IDs are made for a user so many in a second: ask again";
+            return Err(refused(Refusal::Later, text));
         }
         Ok(())
     }
@@ -288,6 +321,9 @@ impl Daemon {
             return None;
         }
         let minted = self.mint_all(listener, true);
+        let uid = self.programs.get(&process)?.uid;
+        let count = minted.iter().map(|minted| minted.ids.len() as u32).sum();
+        self.note_made(uid, count);
         let address = self.addresses.get(&listener.address())?.socket.local_addr();
         Some(Tenancy { address, minted })
     }
@@ -295,7 +331,7 @@ impl Daemon {
     /// Connection IDs for all workers of a listener.
     pub(super) fn mint_all(&mut self, listener: ListenerId, anew: bool) -> Vec<Minted> {
         let workers = self.registry.workers(listener).unwrap_or(0);
-        let count = (MAX_MINTED / usize::from(workers).max(1)).clamp(LEAST, BATCH);
+        let count = minted_each(workers);
         let minted = (0..workers).map(|worker| {
             let ids = self.mint(listener, worker, count);
             Minted { worker, anew, ids }
@@ -313,20 +349,27 @@ impl Daemon {
         {
             return;
         }
+        let count = BATCH.min(MAX_MINTED_A_SECOND.saturating_sub(self.made_for(uid)) as usize);
+        self.note_made(uid, count as u32);
+        let ids = self.mint(listener, worker, count);
+        let minted = Minted { worker, anew: false, ids };
+        self.tell(process, &Message::Notice(Notice::Minted(minted)));
+    }
+
+    /// How many connection IDs were made for a user in this second.
+    fn made_for(&self, uid: u32) -> u32 {
         let second = self.begun.elapsed().as_secs();
+        let made = self.tenants.as_ref().and_then(|tenants| tenants.minted.get(&uid));
+        made.filter(|(then, _)| *then == second).map_or(0, |(_, made)| *made)
+    }
+
+    fn note_made(&mut self, uid: u32, count: u32) {
+        let (second, made) = (self.begun.elapsed().as_secs(), self.made_for(uid));
         let Some(tenants) = &mut self.tenants else { return };
         if tenants.minted.len() > REMEMBERED {
             tenants.minted.retain(|_, (then, _)| *then == second);
         }
-        let (then, made) = tenants.minted.entry(uid).or_insert((second, 0));
-        if *then != second {
-            (*then, *made) = (second, 0);
-        }
-        let count = BATCH.min(MAX_MINTED_A_SECOND.saturating_sub(*made) as usize);
-        *made += count as u32;
-        let ids = self.mint(listener, worker, count);
-        let minted = Minted { worker, anew: false, ids };
-        self.tell(process, &Message::Notice(Notice::Minted(minted)));
+        tenants.minted.insert(uid, (second, made.saturating_add(count)));
     }
 
     fn mint(&mut self, listener: ListenerId, worker: u16, count: usize) -> Vec<Hex<ID_LEN>> {
@@ -350,6 +393,20 @@ mod tests {
 
     use super::*;
     use crate::daemon::testing::System;
+
+    #[test]
+    fn connection_ids_of_who_joins_count_like_others() {
+        let mut system = System::new("minted", Rule::default());
+        let uid = nix::unistd::geteuid().as_raw();
+        let _program = system.join(SocketOptions::default()).unwrap();
+        let (_, made) = system.daemon.tenants.as_ref().unwrap().minted[&uid];
+        assert_eq!(made, minted_at_once(1));
+        let most = MAX_MINTED_A_SECOND - made;
+        system.daemon.note_made(uid, most);
+        // A second may end at any time.
+        let left = MAX_MINTED_A_SECOND - system.daemon.made_for(uid);
+        assert!(left == 0 || left >= made);
+    }
 
     #[test]
     fn the_socket_has_the_options_of_who_is_there_first_as_far_as_the_rule_lets_him() {

@@ -3,13 +3,15 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use nix::sys::epoll::EpollEvent;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
 
-use super::{Daemon, Listener, Token, Tools};
+use super::{Daemon, Listener, Rules, Token, Tools};
 use crate::channel::Inlet;
 use crate::client::{Membership, Options, Place, Way};
 use crate::options::SocketOptions;
@@ -22,22 +24,25 @@ pub(super) struct System {
     /// One that was free.
     pub(super) address: SocketAddr,
     name: String,
+    /// With which the rule is replaced, where there is one.
+    pub(super) rules: Option<Rules>,
 }
 
 impl System {
     pub(super) fn new(called: &str, rule: Rule) -> Self {
         Self::made(called, |mut daemon| {
             daemon.own_uid = nix::unistd::geteuid().as_raw() + 1;
-            daemon.for_system(rule).unwrap().0
+            let (daemon, rules) = daemon.for_system(rule).unwrap();
+            (daemon, Some(rules))
         })
     }
 
     /// One of the user whose process this is.
     pub(super) fn plain(called: &str) -> Self {
-        Self::made(called, |daemon| daemon)
+        Self::made(called, |daemon| (daemon, None))
     }
 
-    fn made(called: &str, set_up: impl FnOnce(Daemon) -> Daemon) -> Self {
+    fn made(called: &str, set_up: impl FnOnce(Daemon) -> (Daemon, Option<Rules>)) -> Self {
         let file = format!("quicket-{called}-{}", std::process::id());
         let name = std::env::temp_dir().join(file).to_str().unwrap().to_owned();
         let tools = Tools {
@@ -45,9 +50,10 @@ impl System {
             aes_128: |key| Arc::new(Aes128::new(key)),
             random: Box::new(SystemRandom::new()),
         };
-        let daemon = set_up(Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap());
+        let (daemon, rules) =
+            set_up(Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap());
         let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        Self { daemon, address, name }
+        Self { daemon, address, name, rules }
     }
 
     /// Has a program be at the address.
@@ -64,6 +70,25 @@ impl System {
             self.daemon.step();
         }
         joining.join().unwrap()
+    }
+
+    /// Has somebody ask, and the switch answer.
+    pub(super) fn answer<T: Send>(&mut self, ask: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(ask);
+            while !asking.is_finished() {
+                self.daemon.step();
+            }
+            asking.join().unwrap()
+        })
+    }
+
+    /// Connects, as who says what the library does not say.
+    pub(super) fn connect(&self) -> OwnedFd {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+        connect(socket.as_raw_fd(), &UnixAddr::new(&*self.name).unwrap()).unwrap();
+        socket
     }
 
     fn begin_to_join(&self, place: Place) -> JoinHandle<io::Result<Program>> {

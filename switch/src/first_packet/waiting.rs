@@ -23,10 +23,10 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Adds one. Where there is no room, those go that have waited longest.
-    pub fn add(&mut self, now: Time, datagram: HeldDatagram) {
+    /// Adds one that waits `since` then, after those that wait longer. Where there is no room, those go that have waited longest.
+    pub fn add(&mut self, since: Time, datagram: HeldDatagram) {
         self.bytes += datagram.bytes.len();
-        self.queue.push_back((now, datagram));
+        self.queue.push_back((since, datagram));
         // Whoever waits longest has sent the same again, or has given up.
         while self.queue.len() > MAX_PARKED || self.bytes > MAX_PARKED_BYTES {
             self.lose_first();
@@ -46,11 +46,11 @@ impl Waiting {
         }
     }
 
-    /// Takes those out that have not waited for too long.
-    pub fn take(&mut self, now: Time) -> Vec<HeldDatagram> {
+    /// Takes those out that have not waited for too long, with when each has begun to.
+    pub fn take(&mut self, now: Time) -> Vec<(Time, HeldDatagram)> {
         self.expire(now);
         self.bytes = 0;
-        std::mem::take(&mut self.queue).into_iter().map(|(_, datagram)| datagram).collect()
+        std::mem::take(&mut self.queue).into()
     }
 
     fn lose_first(&mut self) {
@@ -69,6 +69,21 @@ mod tests {
     fn datagram(len: usize) -> HeldDatagram {
         let remote = "192.0.2.1:9".parse().unwrap();
         HeldDatagram { remote, local: None, ecn: EcnCodepoint::NotEct, bytes: vec![0; len] }
+    }
+
+    #[test]
+    fn what_goes_on_waiting_waits_no_longer_than_other_datagrams() {
+        let mut waiting = Waiting::default();
+        let mut now = Time::ZERO;
+        waiting.add(now, datagram(1200));
+        for _ in 0..5 {
+            now += Duration::from_secs(1);
+            for (since, datagram) in waiting.take(now) {
+                waiting.add(since, datagram);
+            }
+        }
+        assert!(!waiting.is_empty());
+        assert_eq!(waiting.take(now + Duration::from_nanos(1)), []);
     }
 
     #[test]

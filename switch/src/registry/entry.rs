@@ -237,7 +237,7 @@ impl Entry {
         true
     }
 
-    pub(super) fn status(&self) -> AddressStatus {
+    pub(super) fn status(&self, uid: Option<u32>, servers: usize) -> AddressStatus {
         let listener = |each: &Listener| ListenerStatus {
             listener: each.id,
             program: each.program.clone(),
@@ -248,12 +248,15 @@ impl Entry {
             phase: each.phase,
             attention: each.attention,
             protocols: each.names.protocols().iter().map(ToString::to_string).collect(),
-            servers: each.names.servers().iter().map(ToString::to_string).collect(),
+            servers: each.names.servers().iter().take(servers).map(ToString::to_string).collect(),
+            more_servers: each.names.servers().len().saturating_sub(servers),
             counters: each.counters,
         };
+        let is_meant = |each: &&Listener| uid.is_none_or(|uid| each.uid == uid);
+        let of_user = self.slots.listeners().filter(is_meant);
         AddressStatus {
             address: self.address,
-            listeners: self.slots.listeners().map(listener).collect(),
+            listeners: of_user.map(listener).collect(),
             dead: self.slots.dead(),
             free: self.slots.free(),
         }

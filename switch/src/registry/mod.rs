@@ -260,6 +260,15 @@ impl Registry {
         Ok(())
     }
 
+    /// Whether a listener gets clients by just these names already.
+    #[must_use]
+    pub fn serves(&self, id: ListenerId, names: &Names, reuse_port: bool, replace: bool) -> bool {
+        self.listener(id).is_some_and(|listener| {
+            let same = (listener.reuse_port, listener.replace) == (reuse_port, replace);
+            listener.is_active() && same && listener.names == *names
+        })
+    }
+
     fn check_address(&self, new: &Registration) -> Result<(), RegisterError> {
         if self.addresses.len() >= MAX_ADDRESSES {
             return Err(RegisterError::TooManyAddresses);
@@ -552,7 +561,14 @@ impl Registry {
     /// All that there is.
     #[must_use]
     pub fn status(&self) -> Status {
-        Status { addresses: self.addresses.values().map(Entry::status).collect() }
+        self.status_of(None, usize::MAX)
+    }
+
+    /// The same with so many server names of each listener; of those of one user alone, if one is named.
+    #[must_use]
+    pub fn status_of(&self, uid: Option<u32>, servers: usize) -> Status {
+        let status = |entry: &Entry| entry.status(uid, servers);
+        Status { addresses: self.addresses.values().map(status).collect() }
     }
 
     fn find(&self, id: AddressId, slot: u8) -> Option<&Listener> {

@@ -47,6 +47,8 @@ pub struct ListenerStatus {
     pub protocols: Vec<String>,
     /// Server names; none for all.
     pub servers: Vec<String>,
+    /// How many more there are than were asked for.
+    pub more_servers: usize,
     /// What it got.
     pub counters: ListenerCounters,
 }

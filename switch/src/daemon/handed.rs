@@ -1,0 +1,293 @@
+//! What other users have handed over is closed by threads of theirs ([`Clerk`]): the switch waits for none of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::Daemon;
+use super::program::turn_off;
+use crate::clerk::Clerk;
+use crate::protocol::{Refusal, Refused};
+
+/// Other users who are heard at a time.
+pub const MAX_TENANTS: usize = 256;
+/// Descriptors of a user, or of all together who are not let in, that wait to be closed. Who hands over more is thrown
+/// out.
+pub const MAX_HANDED: usize = 512;
+
+/// The threads that close them.
+#[derive(Debug, Default)]
+pub(super) struct Clerks {
+    users: BTreeMap<u32, Clerk>,
+    /// Of those who are not let in.
+    porter: Option<Clerk>,
+}
+
+impl Clerks {
+    /// Whether nobody is let in before the porter has gone on: he could not be turned away.
+    pub(super) fn is_door_blocked(&self) -> bool {
+        self.porter.as_ref().is_some_and(|porter| porter.waiting() >= MAX_HANDED)
+    }
+
+    /// That of those who are not let in; none if the system has no thread left.
+    pub(super) fn porter(&mut self) -> io::Result<&Clerk> {
+        if self.porter.is_none() {
+            self.porter = Some(Clerk::start()?);
+        }
+        self.porter.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Daemon {
+    /// Has somebody whom the switch hears have a clerk, if he is of another user.
+    pub(super) fn engage_clerk(&mut self, uid: u32) -> Result<(), Refused> {
+        if !self.has_clerk(uid) {
+            return Ok(());
+        }
+        if !self.clerks.users.contains_key(&uid) {
+            let here: BTreeSet<_> = self.programs.values().map(|program| program.uid).collect();
+            let is_busy = |uid: &u32, clerk: &mut Clerk| clerk.waiting() > 0 || here.contains(uid);
+            self.clerks.users.retain(is_busy);
+            if self.clerks.users.len() >= MAX_TENANTS {
+                let text = format!("the switch has programs of {MAX_TENANTS} users: end some");
+                return Err(Refused { why: Refusal::Full, text });
+            }
+        }
+        match self.clerk(uid) {
+            Some(clerk) if clerk.waiting() >= MAX_HANDED => {
+                let text = format!(
+                    "user {uid} has handed over {MAX_HANDED} descriptors that are not closed yet: close them"
+                );
+                Err(Refused { why: Refusal::Full, text })
+            }
+            Some(_) => Ok(()),
+            None => {
+                let text = "the switch can start no thread: ask again".to_owned();
+                Err(Refused { why: Refusal::Later, text })
+            }
+        }
+    }
+
+    /// Programs of the switch's own user are not kept from having it wait.
+    const fn has_clerk(&self, uid: u32) -> bool {
+        self.tenants.is_some() && self.is_tenant(uid)
+    }
+
+    /// What closes things of a user who has been let in; none for the switch's own.
+    pub(super) fn clerk(&mut self, uid: u32) -> Option<Clerk> {
+        if !self.has_clerk(uid) {
+            return None;
+        }
+        if let Some(clerk) = self.clerks.users.get(&uid) {
+            return Some(clerk.clone());
+        }
+        match Clerk::start() {
+            Ok(clerk) => Some(self.clerks.users.entry(uid).or_insert(clerk).clone()),
+            Err(error) => {
+                self.complaints.warn(format_args!("no thread for user {uid}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// ... or if there is no thread left for him, what closes those of strangers.
+    fn closer(&mut self, uid: u32) -> Option<Clerk> {
+        if !self.has_clerk(uid) {
+            return None;
+        }
+        self.clerk(uid).or_else(|| self.clerks.porter().ok().cloned())
+    }
+
+    /// Closes what a user has handed over.
+    pub(super) fn put_down(&mut self, uid: u32, descriptors: impl IntoIterator<Item = OwnedFd>) {
+        let mut descriptors = descriptors.into_iter().peekable();
+        if descriptors.peek().is_some()
+            && let Some(clerk) = self.closer(uid)
+        {
+            clerk.close(descriptors);
+        }
+    }
+
+    /// Whether more waits to be closed of a user than may.
+    pub(super) fn hands_too_much(&self, uid: u32) -> bool {
+        self.clerks.users.get(&uid).is_some_and(|clerk| clerk.waiting() >= MAX_HANDED)
+    }
+
+    /// Ends the connection of a user who was heard.
+    pub(super) fn end_connection(&mut self, uid: u32, connection: OwnedFd) {
+        if let Some(clerk) = self.closer(uid) {
+            clerk.end(connection);
+        }
+    }
+
+    /// Tells somebody why he is not heard, and ends his connection.
+    pub(super) fn turn_out(&mut self, connection: OwnedFd, refused: Refused) {
+        turn_off(&connection, refused);
+        match self.clerks.porter() {
+            Ok(porter) => porter.end(connection),
+            Err(error) => self.complaints.warn(format_args!("no thread for strangers: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::os::fd::AsFd;
+    use std::time::{Duration, Instant};
+
+    use quicket_udp::Port;
+
+    use super::*;
+    use crate::clerk::tests::lingering;
+    use crate::daemon::MAX_CONNECTIONS_OF_TENANT;
+    use crate::daemon::testing::System;
+    use crate::options::SocketOptions;
+    use crate::protocol::{
+        Join, Kin, MAX_MESSAGE, Message, Question, Reply, Request, VERSION, encode,
+    };
+    use crate::rule::Rule;
+    use crate::sys;
+
+    /// Far below the time for which what is handed over lingers.
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn ask(request: Request) -> Vec<u8> {
+        encode(&Question { version: VERSION, number: 1, request }).unwrap()
+    }
+
+    fn join(kin: Option<Kin>) -> Request {
+        Request::Join(Join {
+            address: "127.0.0.1:28444".parse().unwrap(),
+            only_v6: false,
+            workers: 1,
+            label: "one".into(),
+            has_socket: false,
+            has_keep: false,
+            has_ledger: false,
+            steered: true,
+            remains: false,
+            options: SocketOptions::default(),
+            resume: None,
+            kin,
+        })
+    }
+
+    /// Sends a message with a descriptor that waits when it is closed, and keeps no copy.
+    fn hand(to: &impl AsFd, bytes: &[u8]) -> TcpStream {
+        let (one, other) = lingering();
+        sys::send_with(to.as_fd(), bytes, &[one.as_fd()]).unwrap();
+        other
+    }
+
+    fn hear(from: &OwnedFd) -> Option<Message> {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        let (len, _) = sys::receive_with(from.as_fd(), &mut buffer).ok()?;
+        Message::decode(&buffer[..len]).ok()
+    }
+
+    fn until(system: &mut System, what: &str, is_so: impl Fn(&Daemon) -> bool) {
+        let begun = Instant::now();
+        while !is_so(&system.daemon) {
+            system.daemon.step();
+            assert!(begun.elapsed() < LONG, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_waits_when_it_is_closed_has_the_switch_wait_nowhere() {
+        let mut system = System::new("handed", Rule::default());
+        let begun = Instant::now();
+        let asker = system.connect();
+        let mut ends = vec![hand(&asker, &ask(Request::Status))];
+        until(&mut system, "a request that takes none", |daemon| daemon.programs.len() == 1);
+        while hear(&asker).is_none() {
+            system.daemon.step();
+        }
+        let junk = system.connect();
+        ends.push(hand(&junk, b"junk"));
+        // Behind what is no message, which nobody reads any more.
+        ends.push(hand(&junk, b"junk"));
+        (0..9).for_each(|_| system.daemon.step());
+        assert_eq!(system.daemon.programs.len(), 1, "who talks nonsense has gone");
+        let wrong = system.connect();
+        ends.push(hand(&wrong, &ask(join(None))));
+        let refused = loop {
+            system.daemon.step();
+            match hear(&wrong) {
+                Some(Message::Answer { reply: Reply::Refused(refused), .. }) => break refused,
+                other => assert!(other.is_none() && begun.elapsed() < LONG, "{other:?}"),
+            }
+        };
+        assert!(refused.text.contains("no local socket") || refused.text.contains("not a local"));
+        let (member, inlets, _) = system.join(SocketOptions::default()).unwrap();
+        let seats = |daemon: &Daemon| daemon.seats.len();
+        assert_eq!(seats(&system.daemon), 1);
+        ends.push(hand(&inlets[0].writable(), &[0; 60]));
+        until(&mut system, "who hands something over by a channel", |daemon| seats(daemon) == 0);
+        let others: Vec<_> = (0..MAX_CONNECTIONS_OF_TENANT).map(|_| system.connect()).collect();
+        let last = system.connect();
+        ends.push(hand(&last, b"who is not let in"));
+        let refused = loop {
+            system.daemon.step();
+            match hear(&last) {
+                Some(Message::Refused(refused)) => break refused,
+                other => assert!(other.is_none() && begun.elapsed() < LONG, "{other:?}"),
+            }
+        };
+        assert!(refused.text.contains("has 64 programs here"), "{refused:?}");
+        assert!(begun.elapsed() < LONG);
+        drop((ends, member, others));
+    }
+
+    /// What is not local is asked nothing that may wait.
+    #[test]
+    fn what_ends_with_a_family_is_a_local_socket() {
+        let mut system = System::new("lifelines", Rule::default());
+        let program = system.connect();
+        let (channel, _theirs) = crate::channel::channel().unwrap();
+        let kin = Kin {
+            family: crate::protocol::Hex([1; 16]),
+            attention: crate::protocol::Attention::Busy,
+        };
+        let (wrong, _end) = lingering();
+        let both = [channel.writable(), wrong.as_fd()];
+        sys::send_with(program.as_fd(), &ask(join(Some(kin))), &both).unwrap();
+        drop(wrong);
+        let begun = Instant::now();
+        let refused = loop {
+            system.daemon.step();
+            match hear(&program) {
+                Some(Message::Answer { reply: Reply::Refused(refused), .. }) => break refused,
+                other => assert!(other.is_none() && begun.elapsed() < LONG, "{other:?}"),
+            }
+        };
+        assert!(refused.text.contains("what ends with a family"), "{refused:?}");
+    }
+
+    #[test]
+    fn who_hands_over_more_than_is_closed_is_thrown_out_and_not_let_in() {
+        let mut system = System::new("too-much", Rule::default());
+        let uid = nix::unistd::geteuid().as_raw();
+        let program = system.connect();
+        until(&mut system, "he is let in", |daemon| daemon.programs.len() == 1);
+        system.daemon.clerks.users.insert(uid, Clerk::stuck(MAX_HANDED - 1));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        sys::send_with(program.as_fd(), &ask(Request::Status), &[file.as_fd()]).unwrap();
+        until(&mut system, "he is thrown out", |daemon| daemon.programs.is_empty());
+        let again = system.connect();
+        (0..3).for_each(|_| system.daemon.step());
+        let Some(Message::Refused(refused)) = hear(&again) else { panic!() };
+        assert!(refused.text.contains("not closed yet"), "{refused:?}");
+        // Those who are not let in have a bound together, and then nobody is taken.
+        system.daemon.clerks.porter = Some(Clerk::stuck(MAX_HANDED));
+        system.daemon.clerks.users.clear();
+        let _waits = system.connect();
+        (0..3).for_each(|_| system.daemon.step());
+        assert!(system.daemon.programs.is_empty() && system.daemon.deaf_until.is_some());
+        system.daemon.clerks.porter = None;
+        std::thread::sleep(super::super::program::DEAF);
+        system.daemon.hear_again();
+        until(&mut system, "he is let in then", |daemon| daemon.programs.len() == 1);
+    }
+}
