@@ -70,7 +70,7 @@ impl Aside {
         let mut state = self.lock();
         state.way = Way::Away;
         self.ready.store(false, Ordering::SeqCst);
-        state.waiting.take(now)
+        state.waiting.take(now).into_iter().map(|(_, datagram)| datagram).collect()
     }
 
     /// Whether the leader has something to take.
@@ -84,7 +84,7 @@ impl Aside {
         if !self.ready.swap(false, Ordering::SeqCst) {
             return;
         }
-        for HeldDatagram { remote, local, ecn, bytes } in state.waiting.take(now) {
+        for (_, HeldDatagram { remote, local, ecn, bytes }) in state.waiting.take(now) {
             mail.add((remote, local), ecn, bytes.len(), &bytes);
         }
     }
