@@ -96,11 +96,13 @@ fn note(stream: Stream) {
 }
 
 extern "C" fn before_fork() {
-    FORKING.set(Some(open()));
+    let mut held = Some(open());
+    // A thread that ends may have no such place any more: an exit handler may fork.
+    let _ = FORKING.try_with(|place| place.set(held.take()));
 }
 
 extern "C" fn after_fork() {
-    drop(FORKING.take());
+    drop(FORKING.try_with(Cell::take));
 }
 
 /// A stream that another thread uses, and may wait in for ever, stays as it is.

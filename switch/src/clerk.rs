@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::{io, thread};
 
 use nix::libc;
-use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+use nix::sys::socket::{Shutdown, SockType, getsockopt, setsockopt, shutdown, sockopt};
 
 use crate::protocol::MAX_MESSAGE;
 use crate::sys;
@@ -76,9 +76,11 @@ fn run(work: &Receiver<Job>, waiting: &AtomicUsize) {
         match job {
             Job::Close(descriptor) => put_down(descriptor),
             Job::End(connection) => {
-                // What is left in there.
+                // What is left in there. With who has sent it, an empty message is not taken for the end; a stream has none.
+                let is_stream = getsockopt(&connection, sockopt::SockType) == Ok(SockType::Stream);
+                let _ = setsockopt(&connection, sockopt::PassCred, &!is_stream);
                 while let Ok(received) = sys::receive_all(connection.as_fd(), &mut buffer) {
-                    if received.len == 0 && received.rights.is_none() {
+                    if received.len == 0 && !received.has_control {
                         break;
                     }
                     received.rights.descriptors.into_iter().for_each(put_down);
@@ -103,7 +105,7 @@ pub(crate) mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    use nix::sys::socket::{AddressFamily, SockFlag, socketpair};
 
     use super::*;
 
@@ -131,6 +133,7 @@ pub(crate) mod tests {
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
         let (one, _another) = lingering();
+        (0..3).for_each(|_| sys::send_with(theirs.as_fd(), b"", &[]).unwrap());
         sys::send_with(theirs.as_fd(), b"", &[one.as_fd()]).unwrap();
         drop(one);
         clerk.end(ours);

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::{io, thread};
 
 use quicket_ring::Bell;
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{Shutdown, SocketType, shutdown, sockopt};
 
 use crate::protocol::{Answer, MAX_MESSAGE};
 use crate::tuple::Tuple;
@@ -152,8 +152,11 @@ fn run(work: Receiver<Job>, desk: &Desk, count: &Count) {
 /// Closes what is left in a local socket.
 fn empty(socket: &OwnedFd, count: &Count) {
     let mut buffer = [0; MAX_MESSAGE];
-    while let Ok((len, descriptors)) = local::receive(socket.as_fd(), &mut buffer) {
-        if len == 0 && descriptors.is_empty() {
+    // A bell, which is a stream, has no empty messages.
+    let is_stream = sockopt::socket_type(socket) == Ok(SocketType::STREAM);
+    while is_stream || local::has_more(socket.as_fd()) {
+        let Ok((len, descriptors)) = local::receive(socket.as_fd(), &mut buffer) else { break };
+        if is_stream && len == 0 && descriptors.is_empty() {
             break;
         }
         // The process has so many fewer while one of them waits.

@@ -24,6 +24,8 @@ const MESSAGES_PER_TURN: usize = 16;
 
 /// Messages of one that has ended, in which it may have said that it goes.
 const LAST_WORDS: usize = 1024;
+/// Empty ones among them.
+const EMPTY_LAST_WORDS: usize = 16;
 /// Connections that are taken before others get their turn.
 const CONNECTIONS_PER_TURN: usize = 16;
 /// How long nobody is taken after one could not be.
@@ -114,8 +116,19 @@ impl Request {
     const fn costs_much(&self) -> bool {
         matches!(
             self,
-            Self::Join(_) | Self::Serve(_) | Self::Status | Self::Mint(_) | Self::Attention(_)
+            Self::Join(_)
+                | Self::Serve(_)
+                | Self::Status
+                | Self::Mint(_)
+                | Self::Attention(_)
+                | Self::Bequeath(_)
+                | Self::Cease
         )
+    }
+
+    /// Whether nothing comes of it once the program that asks has ended.
+    const fn is_void_at_the_end(&self) -> bool {
+        matches!(self, Self::Serve(_) | Self::Status | Self::Mint(_))
     }
 }
 
@@ -236,6 +249,7 @@ impl Daemon {
     /// What is left of a program that has ended: it may have said that it goes.
     fn hear_last_words(&mut self, process: ProcessId) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
+        let mut empty = 0;
         for _ in 0..LAST_WORDS {
             let Some(program) = self.programs.get_mut(&process) else { return };
             let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
@@ -247,9 +261,11 @@ impl Daemon {
             if question.is_ok_and(|question| matches!(question.request, Request::Leave)) {
                 program.leave();
             }
-            let (uid, is_end) = (program.uid, received.len == 0);
+            empty += usize::from(received.len == 0);
+            let uid = program.uid;
             self.put_down(uid, received.rights.descriptors);
-            if is_end {
+            // The end looks like an empty message. What is left is the clerk's, with the connection.
+            if empty > EMPTY_LAST_WORDS || self.hands_too_much(uid) {
                 return;
             }
         }
@@ -288,6 +304,7 @@ impl Daemon {
                 _ => true,
             };
             match question {
+                Some(Ok(question)) if has_ended && question.request.is_void_at_the_end() => {}
                 Some(Ok(question)) => self.answer(process, question, &mut came),
                 Some(Err(refused)) => {
                     turn_off(&program.connection, refused);

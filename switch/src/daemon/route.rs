@@ -286,8 +286,12 @@ impl Daemon {
             self.flush(process, worker);
         }
         if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
-            match seat.map(|seat| (seat.address, seat.sender.is_some())) {
+            let Some(program) = self.programs.get(&process) else { return };
+            if self.hands_too_much(program.uid) {
+                let text = "more descriptors came than can be closed".to_owned();
+                return self.expel(process, Refused { why: Refusal::Full, text });
+            }
+            match program.seat.as_ref().map(|seat| (seat.address, seat.sender.is_some())) {
                 Some((_, true)) => self.send_for(process, worker),
                 Some((id, false)) => {
                     self.receive_some(id, &Source::Channel(process, worker));
