@@ -139,10 +139,11 @@ impl Bell {
     ///
     /// # Errors
     ///
-    /// `Interrupted` by a signal, or what the system says.
+    /// What the system says.
     pub fn is_gone(&self) -> io::Result<bool> {
         let mut only = [PollFd::new(&self.0, PollFlags::empty())];
-        poll(&mut only, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::io::retry_on_intr(|| poll(&mut only, Some(&at_once)))?;
         Ok(only[0].revents().contains(PollFlags::HUP))
     }
 }

@@ -105,8 +105,7 @@ impl Daemon {
             }
             let Some(Some(connection)) = self.connections.get(at) else { return };
             if self.is_beyond_room(&connection.socket) {
-                // It is looked at again with the next events.
-                return;
+                return self.be_patient(at, serial);
             }
             let mut buffer = [0; MAX_MESSAGE];
             let received = local::receive(connection.socket.as_fd(), &mut buffer);

@@ -101,6 +101,9 @@ pub struct Daemon {
     is_deaf: bool,
     /// When it is watched again, if it was not before.
     listens_at: Instant,
+    /// Connections whose next message has no room yet, each with its serial number, and when they are looked at again.
+    crowded: Vec<(usize, u64)>,
+    has_room_at: Instant,
     events: OwnedFd,
     forwarder: Forwarder,
     connections: Vec<Option<Connection>>,
@@ -150,6 +153,8 @@ impl Daemon {
             listener,
             is_deaf: false,
             listens_at: Instant::now(),
+            crowded: Vec::new(),
+            has_room_at: Instant::now(),
             events,
             forwarder: Forwarder::new(seed),
             connections: Vec::new(),
@@ -209,7 +214,8 @@ impl Daemon {
         }
         self.forwarder.network().watch(self.events.as_fd(), token(DEVICE, 0));
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let patience = [self.forwarder.network().patience(), self.is_deaf.then_some(DEAF_TIME)];
+        let tries = self.is_deaf || !self.crowded.is_empty();
+        let patience = [self.forwarder.network().patience(), tries.then_some(DEAF_TIME)];
         let owed = patience.into_iter().flatten().min().and_then(|time| time.try_into().ok());
         let time = match self.forwarder.is_active() {
             true => Some(&at_once),
@@ -224,6 +230,11 @@ impl Daemon {
         // Others may have had what was missing, and nothing tells when they give it back.
         if self.is_deaf && self.listens_at <= Instant::now() {
             self.listen_again();
+        }
+        if !self.crowded.is_empty() && self.has_room_at <= Instant::now() {
+            for (at, serial) in std::mem::take(&mut self.crowded) {
+                self.resume(at, serial);
+            }
         }
         for event in events {
             let (data, flags) = (event.data.u64(), event.flags);
@@ -416,6 +427,13 @@ impl Daemon {
         self.desk.is_awaited.store(true, Ordering::Release);
         self.is_deaf = epoll::delete(&self.events, &self.listener).is_ok();
         self.listens_at = Instant::now() + DEAF_TIME;
+    }
+
+    /// Hears nothing of a connection for some time: the descriptors of its next message have no room.
+    fn be_patient(&mut self, at: usize, serial: u64) {
+        self.suspend(at);
+        self.crowded.push((at, serial));
+        self.has_room_at = Instant::now() + DEAF_TIME;
     }
 
     /// Hears nothing of a descriptor any more. Closing it is not enough: a child of this process that has not called

@@ -133,6 +133,29 @@ fn who_was_not_let_in_for_want_of_descriptors_is_let_in_once_there_are_some() {
     program.join().unwrap();
 }
 
+/// Its sender is not looked at all the time until there is room, and heard then.
+#[test]
+fn a_message_that_has_no_room_is_looked_at_now_and_then() {
+    let mut bench = Bench::new();
+    let program = bench.connect();
+    let limit = std::mem::take(&mut bench.daemon.limit);
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let message = Request::Count.encode();
+    local::send(program.as_fd(), &message, &[file.as_fd()]).unwrap();
+    let begun = Instant::now();
+    while bench.daemon.crowded.is_empty() {
+        bench.turn();
+        assert!(begun.elapsed() < PATIENCE, "it is not put off");
+    }
+    bench.daemon.limit = limit;
+    let mut buffer = [0; MAX_MESSAGE];
+    while local::receive(program.as_fd(), &mut buffer).is_err() {
+        bench.turn();
+        assert!(begun.elapsed() < PATIENCE, "it is not heard");
+    }
+    assert!(begun.elapsed() >= DEAF_TIME && bench.daemon.crowded.is_empty());
+}
+
 /// As after `be_deaf` for want of what there still is not: it is tried now and then, and not all the time.
 #[test]
 fn a_switch_that_lets_nobody_in_tries_again_now_and_then() {

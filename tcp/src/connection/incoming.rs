@@ -139,8 +139,12 @@ impl Connection {
         if !header.is_ack() || header.is_rst() {
             return;
         }
+        let is_overtaken = |heard: u32| heard.wrapping_sub(header.acknowledgment).cast_signed() > 0;
         // The window of a SYN is not scaled (RFC 7323, Section 2.2).
-        if !header.is_syn() && change.acknowledgment.is_none() {
+        if !header.is_syn()
+            && change.acknowledgment.is_none()
+            && !self.heard().is_some_and(is_overtaken)
+        {
             self.room = header.window;
         }
         let is_repeated = self.heard() == Some(header.acknowledgment) && header.is_empty();

@@ -120,8 +120,15 @@ thread.join()
         command.args(["-c", CLIENT, &at, how]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut client = Program::start(&mut command);
-        assert!(port.wait(Some(PATIENCE)).unwrap(), "no SYN");
-        port.receive(u32::MAX, |_| ()).unwrap();
+        let mut has_come = false;
+        while !has_come {
+            assert!(port.wait(Some(PATIENCE)).unwrap(), "no SYN");
+            // Behind Ethernet and IPv4, in the flags. What else comes is the end of the one before.
+            port.receive(u32::MAX, |frame| {
+                has_come |= frame.get(47).is_some_and(|flags| flags & 2 != 0);
+            })
+            .unwrap();
+        }
         client.0.stdin.take().unwrap().write_all(b"\n").unwrap();
         client.wait();
         let mut told = String::new();
