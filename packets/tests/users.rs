@@ -339,19 +339,23 @@ fn descriptors_for_which_there_is_no_room_have_the_switch_wait_nowhere() {
     // Standing still for a moment waits for a call that closes something, too.
     let begun = Instant::now();
     let crowd = CROWD.map(|user| as_user(user, || [(); 5].map(|()| connect(&switch.path))));
-    for (user, controls) in CROWD.into_iter().zip(crowd) {
-        let (to, holder) = std::os::unix::net::UnixStream::pair().unwrap();
-        let (lingers, end) = lingering();
-        assert!(send(&to, &[0], &[lingers.as_fd()]));
-        let [first, more @ ..] = &controls;
-        // Whoever closes them last waits: the switch.
-        switch.paused(|| {
+    // Whoever closes them last waits: the switch.
+    switch.paused(|| {
+        for (user, [first, ..]) in CROWD.into_iter().zip(&crowd) {
+            let (to, holder) = std::os::unix::net::UnixStream::pair().unwrap();
+            let (lingers, end) = lingering();
+            assert!(send(&to, &[0], &[lingers.as_fd()]));
             as_user(user, || send(first, &[4], &[holder.as_fd()]));
-            drop((lingers, to, holder));
-        });
+            kept.push(Box::new(end));
+        }
+    });
+    // From now on it does not stand still: that would wake who waits.
+    for (user, [_, more @ ..]) in CROWD.into_iter().zip(&crowd) {
         let hand_over = || more.each_ref().map(|control| many_and_lingering(control, &[4]));
-        let ends = switch.paused(|| as_user(user, hand_over));
-        kept.push(Box::new((controls, end, ends)));
+        kept.push(Box::new(as_user(user, hand_over)));
+    }
+    while switch.descriptors() < DESCRIPTORS - 300 {
+        assert!(begun.elapsed() < SOON, "there is room: {}", switch.descriptors());
     }
     for _ in 0..100 {
         one.send(other.address, b"there");
