@@ -112,7 +112,7 @@ fn a_program_in_a_container_serves_by_the_descriptor_that_it_was_handed() {
     // The switch is that of one user: another one's is not let in.
     let refused = server.args(["true"]).env("PATH", &path).output().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && told.contains("it is another user's"), "{told}");
+    assert!(!refused.status.success() && told.contains("takes a switch of all users"), "{told}");
     let mut server = quicket(home.path());
     server.args(["switch", "open", "--name", switch, "--tuple", &tuple, "--"]);
     server.args(["unshare", "--net", "--mount", "sh", "-c", &script]).env("PATH", &path);
