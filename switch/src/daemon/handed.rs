@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::clerk::tests::lingering;
     use crate::daemon::MAX_CONNECTIONS_OF_TENANT;
-    use crate::daemon::testing::System;
+    use crate::daemon::testing::{self, System};
     use crate::options::SocketOptions;
     use crate::protocol::{
         Join, Kin, MAX_MESSAGE, Message, Question, Reply, Request, VERSION, encode,
@@ -158,20 +158,8 @@ mod tests {
     }
 
     fn join(kin: Option<Kin>) -> Request {
-        Request::Join(Join {
-            address: "127.0.0.1:28444".parse().unwrap(),
-            only_v6: false,
-            workers: 1,
-            label: "one".into(),
-            has_socket: false,
-            has_keep: false,
-            has_ledger: false,
-            steered: true,
-            remains: false,
-            options: SocketOptions::default(),
-            resume: None,
-            kin,
-        })
+        let address = "127.0.0.1:28444".parse().unwrap();
+        Request::Join(Join { kin, ..testing::join(address) })
     }
 
     /// Sends a message with a descriptor that waits when it is closed, and keeps no copy.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::channel::channel;
 use crate::client::Place;
-use crate::daemon::testing::System;
+use crate::daemon::testing::{System, join};
 use crate::options::SocketOptions;
 use crate::protocol::{Attention, Join, Octets, VERSION};
 use crate::rule::Rule;
@@ -26,23 +26,6 @@ fn answers(from: &OwnedFd) -> usize {
     messages.filter(|message| matches!(message, Message::Answer { .. })).count()
 }
 
-fn join(system: &System) -> Join {
-    Join {
-        address: system.address,
-        only_v6: false,
-        workers: 1,
-        label: "one".into(),
-        has_socket: false,
-        has_keep: false,
-        has_ledger: false,
-        steered: true,
-        remains: false,
-        options: SocketOptions::default(),
-        resume: None,
-        kin: None,
-    }
-}
-
 #[test]
 fn numbers_begin_anew_after_the_last_one() {
     let mut system = System::plain("numbers");
@@ -63,7 +46,7 @@ fn what_costs_much_is_answered_once_in_a_turn() {
     let mut system = System::new("costs", Rule::default());
     let program = system.connect();
     let (inlet, theirs) = channel().unwrap();
-    say(&program, Request::Join(join(&system)), &[theirs.as_fd()]);
+    say(&program, Request::Join(join(system.address)), &[theirs.as_fd()]);
     while system.daemon.seats.is_empty() {
         system.daemon.step();
     }
@@ -88,7 +71,7 @@ fn who_says_much_and_that_it_goes_has_not_been_killed() {
         let mut system = System::new("last-words", Rule::default());
         let program = system.connect();
         let (inlet, theirs) = channel().unwrap();
-        say(&program, Request::Join(join(&system)), &[theirs.as_fd()]);
+        say(&program, Request::Join(join(system.address)), &[theirs.as_fd()]);
         while system.daemon.seats.is_empty() {
             system.daemon.step();
         }
@@ -203,7 +186,7 @@ fn who_is_displaced_by_a_later_claim_hears_so_and_has_gone() {
                 sockets: Vec::new(),
             })
         });
-        say(&program, Request::Join(Join { resume, ..join(&system) }), &[theirs.as_fd()]);
+        say(&program, Request::Join(Join { resume, ..join(system.address) }), &[theirs.as_fd()]);
         let joined = loop {
             system.daemon.step();
             match last(&program) {

@@ -15,9 +15,28 @@ use super::{Daemon, Listener, Rules, Token, Tools};
 use crate::channel::Inlet;
 use crate::client::{Membership, Options, Place, Way};
 use crate::options::SocketOptions;
+use crate::protocol::Join;
 use crate::rule::Rule;
 
 pub(super) type Program = (Membership, Vec<Inlet>, Way);
+
+/// What a program asks for that joins with one worker and nothing else.
+pub(super) fn join(address: SocketAddr) -> Join {
+    Join {
+        address,
+        only_v6: false,
+        workers: 1,
+        label: "one".into(),
+        has_socket: false,
+        has_keep: false,
+        has_ledger: false,
+        steered: true,
+        remains: false,
+        options: SocketOptions::default(),
+        resume: None,
+        kin: None,
+    }
+}
 
 pub(super) struct System {
     pub(super) daemon: Daemon,
