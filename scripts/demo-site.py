@@ -307,12 +307,12 @@ class Show:
     def __init__(self, site, clients):
         self.site, self.clients, self.begun, self.pause = site, clients, time.monotonic(), 0
 
-    def tell(self, what, death=0, visits=3 * CLIENTS):
-        """What happened, and what became of clients since. A visit that began before the `death` of a gateway may have lost its connection."""
+    def tell(self, what, noticed=0, visits=3 * CLIENTS):
+        """What happened, and what became of clients since. Those that came before a gateway's death was `noticed` may have failed."""
         seen, failures = self.clients.watch(visits)
         counts = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(seen.items()))
         say(f"  {time.monotonic() - self.begun:4.0f} s  {what}\n          {counts}")
-        lost = [why for begun, why in failures if begun > death]
+        lost = [why for begun, why in failures if begun > noticed]
         if lost:
             fail(f"{what}: {lost[0]}\n{self.site.complaints()}")
         time.sleep(self.pause)
@@ -337,12 +337,12 @@ class Show:
         self.newcomer("the key process is back: a new client is served")
 
         hosts["gateway-2"].kill("gateway")
-        death = time.monotonic()
         until("the spreader has noticed", lambda: self.site.states().get("gateway-2") == "down", LONG)
-        self.tell("gateway 2 was killed; the spreader sends clients to the others", death)
+        noticed = time.monotonic()
+        self.tell("gateway 2 was killed; the spreader sends clients to the others", noticed)
         hosts["gateway-2"].start("gateway")
         until("gateway 2 serves", lambda: self.site.states().get("gateway-2") == "serving", LONG)
-        self.tell("gateway 2 is back", death)
+        self.tell("gateway 2 is back", noticed)
         if whole:
             self.early_data()
 
