@@ -96,21 +96,23 @@ fn every_file_that_is_named_exists() {
     assert!(seen > 15, "{seen} names were found");
 }
 
-/// docs/security.md promises a test for each attack; `file.rs::test` is one, in
+/// docs/security.md and docs/packets.md name tests for attacks; `file.rs::test` is one, in
 /// `engine/tests/hostile` unless it has a folder.
 #[test]
-fn every_test_that_the_security_document_names_exists() {
-    let text = fs::read_to_string(root().join("docs/security.md")).unwrap();
-    let mut seen = 0;
-    for name in quoted(&text) {
-        let Some((file, test)) = name.split_once(".rs::") else { continue };
-        let folder = if file.contains('/') { "" } else { "engine/tests/hostile" };
-        let path = root().join(folder).join(format!("{file}.rs"));
-        let source = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(source.contains(&format!("fn {test}()")), "{name}");
-        seen += 1;
+fn every_test_that_documents_on_attacks_name_exists() {
+    for (document, least) in [("docs/security.md", 50), ("docs/packets.md", 35)] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let mut seen = 0;
+        for name in quoted(&text) {
+            let Some((file, test)) = name.split_once(".rs::") else { continue };
+            let folder = if file.contains('/') { "" } else { "engine/tests/hostile" };
+            let path = root().join(folder).join(format!("{file}.rs"));
+            let source = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(source.contains(&format!("fn {test}()")), "{document}: {name}");
+            seen += 1;
+        }
+        assert!(seen >= least, "{document}: {seen} tests were found");
     }
-    assert!(seen > 50, "{seen} tests were found");
 }
 
 /// Libraries; programs may lock what they like.
