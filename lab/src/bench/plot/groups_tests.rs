@@ -142,7 +142,7 @@ fn bare_sockets_and_the_switch_are_side_by_side() {
     let measurement = Measurement { result: Outcome::Switched { ways }, ..bulk(0) };
     report.add(place(Row::SwitchDevices, "", Contender::Quicket), measurement);
     let svg = svg(&report, NetworkKind::Loopback);
-    let frames = panel(&svg, "frames");
+    let frames = panel(&svg, "frames by devices");
     assert!(frames.contains(">out, bare AF_XDP<") && frames.contains(">out, by the switch<"));
     let share = panel(&svg, "switch : bare");
     assert!(share.contains(">0.50<") && share.contains(">the aim: 0.90<"), "{share}");

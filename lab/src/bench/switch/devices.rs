@@ -34,7 +34,7 @@ pub(in crate::bench) const CHARTS: &[Chart] = &[Chart {
     axis: None,
     groups: &[
         Group {
-            title: "frames",
+            title: "frames by devices",
             members: &[
                 ("out, bare AF_XDP", "out, bare AF_XDP"),
                 ("out, by the switch", "out, by the switch"),
@@ -67,7 +67,7 @@ const fn rate(name: &'static str, value: Value) -> Figure {
 }
 
 const fn share(name: &'static str, value: Value) -> Figure {
-    Figure { name, unit: "of the rate", better: Better::Higher, digits: 2, value }
+    Figure { name, unit: "ratio", better: Better::Higher, digits: 2, value }
 }
 
 const fn time(name: &'static str, value: Value) -> Figure {

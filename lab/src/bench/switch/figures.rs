@@ -62,7 +62,7 @@ const GROUPS: &[Group] = &[
 /// What the leaky bucket of the card lets through.
 const WIRE: Limit = Limit { name: "wire of 10 Gbit/s", at: |point| octets(point).map(wire) };
 const WIRE_V6: Limit = Limit {
-    name: "wire of 10 Gbit/s",
+    name: "wire of 10 Gbit/s, 82 octets at least",
     at: |point| Some(wire(octets(point)?.max(shortest((Ipv6Addr::LOCALHOST, 0).into())))),
 };
 
