@@ -33,6 +33,8 @@ mod labels;
 mod load_error;
 mod owner;
 #[cfg(target_os = "linux")]
+mod redirect;
+#[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
 mod trains;
@@ -52,6 +54,8 @@ pub use forward::{Counts, ForwardTable, MAX_EGRESS, Reading, Rules, Target, Way}
 #[cfg(target_os = "linux")]
 pub use load_error::LoadError;
 pub use owner::{OwnerProgram, ProgramError};
+#[cfg(target_os = "linux")]
+pub use redirect::RedirectProgram;
 #[cfg(target_os = "linux")]
 pub use sys::{attach_reuseport, detach_reuseport};
 #[cfg(target_os = "linux")]

@@ -91,11 +91,12 @@ impl Report {
              port sends to the next one; frames of IPv6 have 82 octets at least. To and from the card: all ports and the switch share core 0, or with two cores the \
              card and the switch core 1; the card is a port on core 1 that moves no more than 10 Gbit/s of Ethernet would carry, 84 octets \
              of the wire for a frame of 64: 14.88 Mpps at most; stacks offer it 2 % more, which is lost. By devices: a pair of virtual ones, where the kernel copies each \
-             frame; who sends is on one core, and who receives or forwards on the other one. Bare is one socket of AF_XDP, \
-             in which nothing is looked at. XDP program: the least of seven runs (BPF_PROG_RUN) for a frame to a port."
+             frame; who sends is on one core, and who receives or forwards on the other one. Bare is one socket of AF_XDP: \
+             a program hands it all frames, whose headers are read in place. The switch is a thread of the port's process there; it checks whose each frame is, \
+             and copies it. XDP program: the least of seven runs (BPF_PROG_RUN) for a frame to a port."
                 .to_owned(),
             "Fetches: a connection for each of them, as many at once as is said, and as many threads at both ends; a server and a generator of load that are the same over TCP \
-             of the system and in user space, and nginx of Debian, on all cores. The system's TCP, and the stack that has the \
+             of the system and in user space, and nginx of Debian (where it is there), which has a master and a worker for each core, all of them on all cores. The system's TCP, and the stack that has the \
              device (AF_XDP, the client on the system's TCP), are between two network namespaces; the stacks in memory are \
              at one switch. Without offload: segmentation and receive offload of both devices are off, of the system as of the stack; \
              nginx and those with offload have the devices as they are made. Length and last octet \

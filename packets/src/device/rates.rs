@@ -4,6 +4,7 @@
 //! `cargo test --release -p quicket-packets --lib rates -- --ignored --nocapture --test-threads 1` prints them, and so does
 //! `quicket lab bench --row switch`.
 
+use std::hint::black_box;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -15,16 +16,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quicket_bpf::extended::{Assembler, Operation, Register};
-use quicket_bpf::{TupleKey, TupleProgram, Tuples, XdpProgram};
+use quicket_bpf::{RedirectProgram, TupleKey, TupleProgram, Tuples, XdpProgram};
 use quicket_ring::Layout;
+use rustix::net::xdp::XdpDesc;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, UnshareFlags, sched_setaffinity};
 
+use super::Mode;
 use super::netlink::{Link, Netlink};
-use super::record::Record;
 use super::xsk::Socket;
-use super::{Device, Mode};
-use crate::batch::Batch;
 use crate::client::Port;
 use crate::compose;
 use crate::control::Control;
@@ -50,7 +50,7 @@ pub enum Course {
     OutBare,
     /// From a port, by the switch and the device.
     Out,
-    /// To a bare socket of AF_XDP, by the program that the switch has.
+    /// To a bare socket of AF_XDP, by a program that hands it all frames; they are read in place and given back.
     InBare,
     /// By the device and the switch, to a port.
     In,
@@ -143,27 +143,19 @@ impl Wire {
     }
 
     fn in_bare(&self, time: Duration) -> io::Result<Moved> {
-        let tuples = Arc::new(Tuples::new(16)?);
-        let to = SocketAddr::from((HERE, 7));
-        tuples.add(&TupleKey::new(to.ip(), UDP, to.port()))?;
-        let mut device = Device::attach("va", Mode::Best, &tuples, &Arc::new(Record::nowhere()))?;
+        let mut socket = Socket::bind(self.here.index, 0, 1522, true)?;
+        let program = RedirectProgram::new().map_err(io::Error::other)?;
+        program.set_socket(0, socket.as_fd())?;
+        let _link = program.program().attach(self.here.index, quicket_bpf::Mode::Native)?;
         let (came, source) = (AtomicU64::new(0), Source::default());
         let take = || {
             pin(1)?;
-            let mut batch = Batch::new();
-            let lie = |_| io::Error::from(io::ErrorKind::InvalidData);
             while !source.is_over() {
-                let n = device.ready(0).map_err(lie)?.min(64);
-                let mut at = 0;
-                while at < n {
-                    at = device.fill(0, (at, n), &mut batch).map_err(lie)?;
-                }
-                device.release(0, n).map_err(lie)?;
-                came.fetch_add(n.into(), Ordering::Relaxed);
+                came.fetch_add(take_bare(&mut socket)?.into(), Ordering::Relaxed);
             }
             Ok(())
         };
-        beside(&source, take, || self.generate(to, time, &came))
+        beside(&source, take, || self.generate((HERE, 7).into(), time, &came))
     }
 
     fn come_in(&self, time: Duration) -> io::Result<Moved> {
@@ -346,6 +338,22 @@ fn blast(device: u32, processor: usize, frame: &[u8], source: &Source) -> io::Re
         source.note(n);
     }
     Ok(())
+}
+
+/// Takes what has come, 64 frames at most, and gives it back. The headers of Ethernet are read where the frames lie; nothing else is.
+fn take_bare(socket: &mut Socket) -> io::Result<u32> {
+    let lie = |_| io::Error::from(io::ErrorKind::InvalidData);
+    let n = socket.ready().map_err(lie)?.min(64);
+    for at in 0..n {
+        let (frame, _) = socket.get(at);
+        let mut header = [0; 14];
+        socket.load(XdpDesc { len: header.len() as u32, ..frame }, &mut header).map_err(lie)?;
+        black_box(header);
+    }
+    if n > 0 {
+        socket.release(n).map_err(lie)?;
+    }
+    Ok(n)
 }
 
 /// Sends from a port as fast as the switch takes it.

@@ -3,6 +3,7 @@
 use quicket_workload::bench::{FetchWay, Fetched, Measurement, Outcome};
 
 use crate::bench::figure::{Better, Figure};
+use crate::bench::plot::{Axis, Chart, Group, Held};
 
 /// Fetches in a second, Gbit/s, and processor time for each fetch, of all ways.
 pub(in crate::bench) const FIGURES: &[Figure] = &[
@@ -33,6 +34,49 @@ pub(in crate::bench) const FIGURES: &[Figure] = &[
     }),
     time("CPU: stacks, memory", |measurement| cpu(measurement, FetchWay::Memory)),
 ];
+
+/// All kinds of TCP side by side, over the length of bodies.
+pub(in crate::bench) const CHARTS: &[Chart] = &[Chart {
+    axis: Some(Axis { title: "KiB of a body", part: 0, held: Held::Each }),
+    groups: &[
+        Group {
+            title: "fetches",
+            members: &[
+                ("system, offload", "system, with offload"),
+                ("system, no offload", "system, without"),
+                ("nginx, offload", "nginx"),
+                ("stack, AF_XDP, offload", "stack, AF_XDP, with offload"),
+                ("stack, AF_XDP, no offload", "stack, AF_XDP, without"),
+                ("stacks in memory", "stacks, memory"),
+            ],
+            limit: None,
+        },
+        Group {
+            title: "octets",
+            members: &[
+                ("system, offload", "octets: system, with offload"),
+                ("system, no offload", "octets: system, without"),
+                ("nginx, offload", "octets: nginx"),
+                ("stack, AF_XDP, offload", "octets: stack, AF_XDP, with offload"),
+                ("stack, AF_XDP, no offload", "octets: stack, AF_XDP, without"),
+                ("stacks in memory", "octets: stacks, memory"),
+            ],
+            limit: None,
+        },
+        Group {
+            title: "CPU of a fetch",
+            members: &[
+                ("system, offload", "CPU: system, with offload"),
+                ("system, no offload", "CPU: system, without"),
+                ("nginx, offload", "CPU: nginx"),
+                ("stack, AF_XDP, offload", "CPU: stack, AF_XDP, with offload"),
+                ("stack, AF_XDP, no offload", "CPU: stack, AF_XDP, without"),
+                ("stacks in memory", "CPU: stacks, memory"),
+            ],
+            limit: None,
+        },
+    ],
+}];
 
 type Value = fn(&Measurement) -> Option<f64>;
 

@@ -23,7 +23,7 @@ use crate::netns::{DEVICE, End, VethPair};
 use crate::process::Process;
 
 pub(super) use ends::process;
-pub(super) use figures::FIGURES;
+pub(super) use figures::{CHARTS, FIGURES};
 
 /// What the processes are called among the hidden ones.
 pub(super) const END: &str = "fetch-end";

@@ -1,6 +1,7 @@
 //! nginx instead of the server.
 
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -24,19 +25,13 @@ pub(super) fn start(
     std::fs::create_dir_all(&site)?;
     let body: Vec<u8> = (0..run.bytes).map(super::ends::serve::octet).collect();
     std::fs::write(site.join(run.bytes.to_string()), body)?;
-    let temporary = http::temporary_paths(&folder);
-    let configuration = format!(
-        "daemon off; master_process off; pid nginx.pid;
-        events {{ worker_connections 4096; }}
-        http {{
-          access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0; {temporary}
-          server {{ listen {address} backlog=1024; root {}; }}
-        }}",
-        site.display()
-    );
+    let configuration = configuration(&folder, address, workers());
     std::fs::write(folder.join("nginx.conf"), configuration)?;
     let (program, _) = http::nginx()?;
-    let mut nginx: Command = program.command();
+    let program = program.command();
+    // Workers outlive a master that is killed, unless they are in a PID namespace of which it is the first process.
+    let mut nginx = Command::new("unshare");
+    nginx.args(["--pid", "--kill-child=KILL"]).arg(program.get_program()).args(program.get_args());
     nginx.arg("-p").arg(&folder).args(["-c", "nginx.conf", "-e", "stderr"]);
     let mut inside = http::orphanless(pair.inside(End::Left, &nginx));
     http::keep_in(&folder, &mut inside);
@@ -50,4 +45,38 @@ pub(super) fn start(
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     Ok(process)
+}
+
+/// One for each core that the server may use.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A master and its workers, who read the site, which nobody but root may: as it is only root who makes namespaces, they are root's.
+fn configuration(folder: &Path, address: SocketAddr, workers: usize) -> String {
+    let temporary = http::temporary_paths(folder);
+    format!(
+        "daemon off; user root; worker_processes {workers}; pid nginx.pid;
+        events {{ worker_connections 4096; }}
+        http {{
+          access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0; {temporary}
+          server {{ listen {address} backlog=1024; root {}/site; }}
+        }}",
+        folder.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nginx_has_as_many_workers_as_cores() {
+        let address = ([127, 0, 0, 1], 8000).into();
+        let configuration = configuration(Path::new("/folder"), address, 2);
+        assert!(configuration.contains("worker_processes 2;"), "{configuration}");
+        assert!(!configuration.contains("master_process off"), "{configuration}");
+        assert!(configuration.contains("root /folder/site;"), "{configuration}");
+        assert!(workers() >= 1);
+    }
 }

@@ -20,7 +20,7 @@ const PATIENCE: &str = "120";
 /// Ports are drawn so often until one is free for both protocols.
 const DRAWS: usize = 16;
 
-/// nginx, which is not on everybody's path, and its version.
+/// nginx, Debian's if that is there, and its version.
 pub(in crate::bench) fn nginx() -> Result<(Program, String), Failure> {
     let version = |program: &str| {
         let output = Command::new(program).arg("-v").output()?;
@@ -29,7 +29,7 @@ pub(in crate::bench) fn nginx() -> Result<(Program, String), Failure> {
         let version = said.split('/').nth(1).and_then(|rest| rest.split_whitespace().next());
         Ok::<_, io::Error>(version.unwrap_or_default().to_owned())
     };
-    for name in ["nginx", "/usr/sbin/nginx"] {
+    for name in ["/usr/sbin/nginx", "nginx"] {
         if let Ok(version) = version(name) {
             let program = Program { executable: name.into(), arguments: Vec::new() };
             return Ok((program, format!("nginx {version}")));

@@ -3,18 +3,23 @@
 mod bars;
 mod curves;
 mod flows;
+mod groups;
 mod page;
 
 use std::fmt::Write;
 
 use super::{Better, Contender, Figure, Line, NetworkKind, Report, Row, Spread};
 
+pub(super) use groups::{Axis, Chart, Group, Held, Limit};
 pub(super) use page::page;
 
 const WIDTH: usize = 1020;
 const PANEL: usize = 340;
 const BAND_TITLE: usize = 34;
 const BAND_GAP: usize = 18;
+
+/// The colour of what is not measured.
+const LIMIT: &str = "#bf3989";
 
 /// Where a panel is: x and y of its upper left corner.
 type Panel = (usize, usize);
@@ -30,6 +35,7 @@ text { font-family: system-ui, sans-serif; font-size: 12px; fill: #24292f; }\
 .axis { stroke: #d0d7de; }\
 .tick { fill: #6e7781; font-size: 11px; }\
 .curve { fill: none; stroke-width: 2; }\
+.limit { stroke-dasharray: 5 3; stroke-width: 1.5; }\
 @media (prefers-color-scheme: dark) {\
  text { fill: #e6edf3; } .unit, .tick { fill: #8b949e; } .axis { stroke: #3d444d; }\
  .run { fill: #e6edf3; } .range { stroke: #e6edf3; } }";
@@ -74,6 +80,10 @@ pub(super) fn svg(report: &Report, network: NetworkKind) -> String {
     let mut body = String::new();
     let mut y = 8;
     for row in report.rows(network) {
+        if !row.charts().is_empty() {
+            y = groups::bands(&mut body, y, report, (network, row));
+            continue;
+        }
         let points = report.points(network, row);
         if row.axis().is_some() && points.len() > 1 {
             let panels = panels_of(row, points.first().unwrap_or(&""), network);
@@ -90,7 +100,7 @@ pub(super) fn svg(report: &Report, network: NetworkKind) -> String {
             let mut panels = panels_of(row, point, network);
             panels.retain(|line| !spreads(report, line).is_empty());
             y = bands(&mut body, y, &title, &panels, |body, at, line| {
-                bars::panel(body, at, line.figure, &spreads(report, line))
+                bars::Bars::of(line.figure, spreads(report, line)).draw(body, at)
             });
             y = flows::band(&mut body, y, report, network, row, point);
         }
@@ -111,37 +121,37 @@ fn spreads(report: &Report, line: &Line<'_>) -> Vec<(Contender, Spread)> {
 }
 
 /// The panels of a row of the benchmark, as many side by side as there is room for; returns where the next band begins.
-fn bands(
+fn bands<T>(
     body: &mut String,
     mut y: usize,
     title: &str,
-    lines: &[Line<'_>],
-    mut draw: impl FnMut(&mut String, Panel, &Line<'_>) -> usize,
+    panels: &[T],
+    mut draw: impl FnMut(&mut String, Panel, &T) -> usize,
 ) -> usize {
-    for (number, lines) in lines.chunks(WIDTH / PANEL).enumerate() {
+    for (number, panels) in panels.chunks(WIDTH / PANEL).enumerate() {
         let title = if number == 0 { title } else { "" };
-        y = band(body, y, title, lines, &mut draw);
+        y = band(body, y, title, panels, &mut draw);
     }
     y
 }
 
 /// Panels side by side; returns where the next band begins.
-fn band(
+fn band<T>(
     body: &mut String,
     y: usize,
     title: &str,
-    lines: &[Line<'_>],
-    mut draw: impl FnMut(&mut String, Panel, &Line<'_>) -> usize,
+    panels: &[T],
+    mut draw: impl FnMut(&mut String, Panel, &T) -> usize,
 ) -> usize {
     let _ = write!(body, "<text class=\"band\" x=\"0\" y=\"{}\">{title}</text>", y + 18);
     let top = y + BAND_TITLE;
     let heights =
-        lines.iter().enumerate().map(|(column, line)| draw(body, (column * PANEL, top), line));
+        panels.iter().enumerate().map(|(column, panel)| draw(body, (column * PANEL, top), panel));
     top + heights.max().unwrap_or(0) + BAND_GAP
 }
 
 /// What a panel shows.
-fn caption(body: &mut String, (x, y): Panel, figure: &Figure) {
+fn caption(body: &mut String, (x, y): Panel, title: &str, figure: &Figure) {
     let direction = match figure.better {
         Better::Higher => "(more is better)",
         Better::Lower => "(less is better)",
@@ -149,16 +159,15 @@ fn caption(body: &mut String, (x, y): Panel, figure: &Figure) {
     };
     let _ = write!(
         body,
-        "<text x=\"{x}\" y=\"{}\">{}, {} <tspan class=\"unit\">{direction}</tspan></text>",
+        "<text x=\"{x}\" y=\"{}\">{title}, {} <tspan class=\"unit\">{direction}</tspan></text>",
         y + 12,
-        figure.name,
         figure.unit
     );
 }
 
 #[cfg(test)]
 mod tests {
-    use quicket_workload::bench::{Flow, Measurement, Outcome, Switched, Way};
+    use quicket_workload::bench::{Flow, Measurement, Outcome};
 
     use super::super::report::tests::{bulk, empty, place, transfers};
     use super::*;
@@ -201,25 +210,16 @@ mod tests {
     }
 
     #[test]
-    fn each_series_has_a_curve_and_no_panel_is_cut_off() {
+    fn each_series_has_a_curve() {
         let mut report = empty();
-        for ports in ["1 port", "8 ports"] {
-            for (octets, frames) in [(64, 900), (128, 500)] {
-                let switched = |way| Switched { way, frames, lost: 0, nanoseconds: 100_000 };
-                let ways = Way::ALL.into_iter().map(switched).collect();
-                let measurement = Measurement { result: Outcome::Switched { ways }, ..bulk(0) };
-                let point = format!("{octets} octets, {ports}").leak();
-                report.add(place(Row::SwitchFrames, point, Contender::Quicket), measurement);
-            }
+        for (point, rate) in [("1 KiB, few", 1.0), ("4 KiB, few", 2.0), ("4 KiB, many", 3.0)] {
+            report.add(place(Row::Streams, point, Contender::Quicket), transfers(rate));
         }
         let svg = svg(&report, NetworkKind::Loopback);
-        let figures = Row::SwitchFrames.figures().len();
+        let figures = Row::Streams.figures().len();
         assert_eq!(svg.matches("<polyline").count(), 2 * figures, "{svg}");
-        assert_eq!(svg.matches(">8 ports</text>").count(), figures, "{svg}");
-        assert_eq!(svg.matches(">128</text>").count(), figures, "one tick for both: {svg}");
-        let lefts = svg.split(" x=\"").skip(1).filter_map(|rest| rest.split('"').next());
-        let lefts: Vec<f64> = lefts.map(|left| left.parse().unwrap()).collect();
-        assert!(lefts.iter().all(|left| *left < WIDTH as f64), "{lefts:?}");
+        assert_eq!(svg.matches(">many</text>").count(), figures, "{svg}");
+        assert_eq!(svg.matches(">4</text>").count(), figures, "one tick for both: {svg}");
     }
 
     #[test]

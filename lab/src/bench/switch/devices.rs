@@ -12,6 +12,7 @@ use quicket_workload::bench::{Failure, Link, Measurement, Outcome, Switched, Way
 use super::{Assignment, END, Role, Word, result};
 use crate::bench::driver::{CORES, Said};
 use crate::bench::figure::{Better, Figure};
+use crate::bench::plot::{Chart, Group, Limit};
 use crate::hidden::HIDDEN_BENCH;
 use crate::process::Process;
 
@@ -21,15 +22,52 @@ pub(in crate::bench) const FIGURES: &[Figure] = &[
     rate("out, by the switch", |measurement| frames(measurement, Way::Out)),
     rate("in, bare AF_XDP", |measurement| frames(measurement, Way::InBare)),
     rate("in, by the switch", |measurement| frames(measurement, Way::In)),
+    share("out, switch : bare", |measurement| of_bare(measurement, [Way::Out, Way::OutBare])),
+    share("in, switch : bare", |measurement| of_bare(measurement, [Way::In, Way::InBare])),
     time("XDP program, 1 tuple", |measurement| each(measurement, Way::Program1)),
     time("XDP program, 1,000 tuples", |measurement| each(measurement, Way::Program1000)),
     time("XDP program, 100,000 tuples", |measurement| each(measurement, Way::Program100000)),
 ];
 
+/// Bare sockets and the switch side by side.
+pub(in crate::bench) const CHARTS: &[Chart] = &[Chart {
+    axis: None,
+    groups: &[
+        Group {
+            title: "frames by devices",
+            members: &[
+                ("out, bare AF_XDP", "out, bare AF_XDP"),
+                ("out, by the switch", "out, by the switch"),
+                ("in, bare AF_XDP", "in, bare AF_XDP"),
+                ("in, by the switch", "in, by the switch"),
+            ],
+            limit: None,
+        },
+        Group {
+            title: "switch : bare",
+            members: &[("out", "out, switch : bare"), ("in", "in, switch : bare")],
+            limit: Some(Limit { name: "the aim", at: |_| Some(0.9) }),
+        },
+        Group {
+            title: "XDP program, a frame",
+            members: &[
+                ("1 tuple", "XDP program, 1 tuple"),
+                ("1,000 tuples", "XDP program, 1,000 tuples"),
+                ("100,000 tuples", "XDP program, 100,000 tuples"),
+            ],
+            limit: None,
+        },
+    ],
+}];
+
 type Value = fn(&Measurement) -> Option<f64>;
 
 const fn rate(name: &'static str, value: Value) -> Figure {
     Figure { name, unit: "Mpps", better: Better::Higher, digits: 2, value }
+}
+
+const fn share(name: &'static str, value: Value) -> Figure {
+    Figure { name, unit: "ratio", better: Better::Higher, digits: 2, value }
 }
 
 const fn time(name: &'static str, value: Value) -> Figure {
@@ -45,6 +83,11 @@ fn of(measurement: &Measurement, way: Way) -> Option<&Switched> {
 fn frames(measurement: &Measurement, way: Way) -> Option<f64> {
     let switched = of(measurement, way).filter(|switched| switched.nanoseconds > 0)?;
     Some(switched.frames as f64 * 1e3 / switched.nanoseconds as f64)
+}
+
+/// The rate of the switch as a part of that of a bare socket.
+fn of_bare(measurement: &Measurement, [switch, bare]: [Way; 2]) -> Option<f64> {
+    Some(frames(measurement, switch)? / frames(measurement, bare)?)
 }
 
 /// Nanoseconds for a frame.
@@ -118,12 +161,24 @@ mod tests {
     fn devices_are_told_by_frames_in_a_second_and_the_program_by_nanoseconds() {
         let way = |way, frames| Switched { way, frames, lost: 0, nanoseconds: 90 };
         let measurement = Measurement {
-            result: Outcome::Switched { ways: vec![way(Way::Out, 9), way(Way::Program1000, 1)] },
+            result: Outcome::Switched {
+                ways: vec![way(Way::Out, 9), way(Way::OutBare, 10), way(Way::Program1000, 1)],
+            },
             client_cpu_ns: 0,
             server_cpu_ns: 0,
             link: Link::default(),
         };
-        let values: Vec<_> = FIGURES.iter().map(|figure| figure.of(&measurement)).collect();
-        assert_eq!(values, [None, Some(100.0), None, None, None, Some(90.0), None]);
+        let told = FIGURES
+            .iter()
+            .filter_map(|figure| Some((figure.name, figure.of(&measurement)?.round())));
+        let told: Vec<_> = told.collect();
+        assert_eq!(told.len(), 4, "nothing else was measured: {told:?}");
+        assert!(
+            told.contains(&("out, bare AF_XDP", 111.0))
+                && told.contains(&("out, by the switch", 100.0))
+        );
+        assert!(told.contains(&("XDP program, 1,000 tuples", 90.0)));
+        assert_eq!(of_bare(&measurement, [Way::Out, Way::OutBare]), Some(0.9));
+        assert_eq!(of_bare(&measurement, [Way::In, Way::InBare]), None);
     }
 }

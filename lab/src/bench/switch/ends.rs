@@ -23,7 +23,7 @@ const WARM_UP: Duration = Duration::from_millis(50);
 /// How long to wait for the first one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The wire of the card.
-const GBIT: f64 = 10.0;
+pub(super) const GBIT: f64 = 10.0;
 /// Positions of the card's rings.
 const CARD: u32 = 4096;
 /// What whoever shares a core with the switch may send at once, in nanoseconds of the wire: the card has room for it, and does

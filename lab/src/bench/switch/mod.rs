@@ -23,7 +23,7 @@ use crate::hidden::HIDDEN_BENCH;
 use crate::process::Process;
 
 pub(super) use ends::process;
-pub(super) use figures::FIGURES;
+pub(super) use figures::{CHARTS, FIGURES};
 
 /// What the processes are called among the hidden ones.
 pub(super) const END: &str = "switch-end";
