@@ -88,8 +88,11 @@ pub(crate) extern "C" fn at_exit() {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let entries = table::all();
         for entry in &entries {
-            // Those that have no connection say so.
-            let _ = entry.socket.shutdown(Shutdown::Both);
+            let unopened = entry.unopened().clone();
+            for socket in [&entry.socket].into_iter().chain(&unopened) {
+                // Those that have no connection say so.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
         }
         for entry in &entries {
             entry.socket.leave();

@@ -92,6 +92,23 @@ impl Failure {
         Self::environment(what, format!("{error}{advice}"))
     }
 
+    /// A failure of the system to give an address and a port: `what` could not be done, and what can be done about that.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn address(what: impl fmt::Display, error: &io::Error) -> Self {
+        let advice = match error.kind() {
+            io::ErrorKind::AddrNotAvailable => {
+                "; it is no address of this machine: ip address lists those that are"
+            }
+            io::ErrorKind::AddrInUse => "; ss -lntup says by which program",
+            io::ErrorKind::PermissionDenied => {
+                "; ports below 1024 take root or CAP_NET_BIND_SERVICE, protocols other than TCP and UDP root or \
+                 CAP_NET_RAW"
+            }
+            _ => "",
+        };
+        Self::environment(what, format!("{error}{advice}"))
+    }
+
     /// The code with which the process ends.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)

@@ -28,10 +28,23 @@ pub(crate) fn no_sessions(dir: &Path, error: &io::Error) -> Failure {
     Failure::environment(what, format!("{error}; {advice}"))
 }
 
-/// For what can be made again.
+/// For what can be made again: places to try, the best one first.
 #[cfg(target_os = "linux")]
-pub(crate) fn cache() -> Result<PathBuf, Failure> {
-    place(&|name| env::var_os(name), "XDG_CACHE_HOME", ".cache")
+pub(crate) fn caches() -> Result<Vec<PathBuf>, Failure> {
+    caches_of(&|name| env::var_os(name), rustix::process::geteuid().is_root())
+}
+
+/// Root's home is closed to other users, which root's programs become. So root has another place (Filesystem Hierarchy
+/// Standard 3.0, section 5.5), unless the environment names one.
+#[cfg(target_os = "linux")]
+fn caches_of(lookup: Lookup<'_>, is_root: bool) -> Result<Vec<PathBuf>, Failure> {
+    const VARIABLE: &str = "XDG_CACHE_HOME";
+    let own = place(lookup, VARIABLE, ".cache");
+    let is_named = lookup(VARIABLE).is_some_and(|path| Path::new(&path).is_absolute());
+    if !is_root || is_named {
+        return own.map(|own| vec![own]);
+    }
+    Ok([PathBuf::from("/var/cache/quicket")].into_iter().chain(own).collect())
 }
 
 fn place(lookup: Lookup<'_>, variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
@@ -78,6 +91,28 @@ mod tests {
             Path::new("/d/quicket")
         );
         assert_eq!(at(&[("HOME", "/h")]).unwrap(), Path::new("/h/.local/share/quicket"));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_cache_of_root_is_where_other_users_can_read_it() {
+        let caches = |variables: &'static [(&str, &str)], is_root| {
+            let lookup = |name: &str| {
+                variables
+                    .iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| OsString::from(value))
+            };
+            caches_of(&lookup, is_root).map_err(drop)
+        };
+        let paths = |paths: &[&str]| Ok(paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        let home = &[("HOME", "/root")];
+        assert_eq!(caches(home, true), paths(&["/var/cache/quicket", "/root/.cache/quicket"]));
+        assert_eq!(caches(home, false), paths(&["/root/.cache/quicket"]));
+        let named = &[("HOME", "/root"), ("XDG_CACHE_HOME", "/c")];
+        assert_eq!(caches(named, true), paths(&["/c/quicket"]));
+        assert_eq!(caches(&[], true), paths(&["/var/cache/quicket"]));
+        assert!(caches(&[], false).is_err());
     }
 
     #[test]

@@ -87,6 +87,21 @@ fn wrong_usage_has_its_exit_code_and_says_what_to_do() {
 }
 
 #[test]
+fn what_is_no_flag_of_a_command_that_starts_a_program_is_wrong_usage() {
+    let home = tempdir().unwrap();
+    for arguments in [
+        &["run", "--nope", "--", "true"][..],
+        &["run", "--", "-n"],
+        &["gateway", "try", "ftp://127.0.0.1"],
+    ] {
+        let outcome = quicket(home.path()).args(arguments).output().unwrap();
+        let told = text(&outcome.stderr);
+        assert_eq!(outcome.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains("is no flag") || told.contains("SERVER: "), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
 fn an_endpoint_of_the_interop_runner_does_what_its_environment_says() {
     let home = tempdir().unwrap();
     let endpoint = |role: &str, case: &str| {
@@ -143,6 +158,10 @@ fn files_that_cannot_be_kept_say_how_to_do_without() {
         (&["serve", "."], "XDG_DATA_HOME"),
         (&["get", "https://localhost:1/", "--no-sessions", "--keylog", "/nope/x"], "cannot write"),
         (&["run", "--library", "/etc/passwd", "--", "true"], "no shared library"),
+        (&["switch", "--name", "/nope/x"], "make the folder"),
+        (&["keyd", "--listen", "unix:/nope/x", "--key", "/nope/k"], "is the name right?"),
+        (&["demo", "/nope/d"], "is the name right?"),
+        (&["switch", "status", "--name", "/nope/x"], "no switch at /nope/x runs"),
     ] {
         let outcome = run(arguments);
         let told = text(&outcome.stderr);

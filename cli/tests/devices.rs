@@ -234,6 +234,8 @@ fn curl_of_this_host_fetches_from_an_unmodified_server_on_a_stack() {
     let Some(place) = Place::new() else { return };
     let _switch = started(place.quicket(&["switch", "packets"]));
     let changed = serde_json::json!(["gso_max_segs", "accept_local", "route_localnet"]);
+    let told = place.fails(&["switch", "attach", "lo", "--mode", "native"]);
+    assert!(told.contains("lo never has native XDP: attach it with --mode generic"), "{told}");
     let attached = place.report(&["switch", "attach", "lo"]);
     assert_eq!((&attached["changed"], &attached["mode"]), (&changed, &"generic".into()));
     std::fs::write(place.folder.path().join("hello"), "hello\n").unwrap();

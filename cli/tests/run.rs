@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,15 +19,22 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_quicket");
 /// A socket of the protocol IPPROTO_QUIC, which most kernels do not know.
 const SOCKET: &str = "import socket; print(socket.socket(socket.AF_INET, 2, 261).getsockname())";
 
+/// Copies a program that is to be started. A process of its own writes it: children of other tests of this one would
+/// inherit the descriptor, and the program is busy (ETXTBSY) as long as they have it.
+fn copy(from: &str, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 #[test]
 fn a_program_that_was_built_by_cargo_and_moved_elsewhere_gives_others_quic_sockets() {
     let home = tempdir().unwrap();
     let moved = home.path().join("moved");
-    fs::copy(PROGRAM, &moved).unwrap();
+    copy(PROGRAM, &moved);
     let ran = Command::new(&moved)
         .args(["run", "--", "python3", "-c", SOCKET])
         .env("HOME", home.path())
-        .env_remove("XDG_CACHE_HOME")
+        .env("XDG_CACHE_HOME", home.path())
         .output()
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
@@ -62,6 +70,81 @@ fn the_library_is_unpacked_to_the_users_cache_once() {
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         assert_eq!(cache(home.path()).len(), 1);
     }
+}
+
+/// Becomes another user, and starts a program that wants a QUIC socket.
+const OTHER_USER: &str = "
+import os, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+os.execv('/proc/self/exe', ['python3', '-c', sys.argv[1]])
+";
+
+#[test]
+fn a_program_that_becomes_another_user_still_gives_what_it_starts_quic_sockets() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "another user needs root");
+        println!("LEFT OUT: another user needs root");
+        return;
+    }
+    let home = tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = quicket(home.path());
+    command.args(["run", "--", "python3", "-c", OTHER_USER, SOCKET]);
+    command.env("PATH", std::env::var_os("PATH").unwrap());
+    let ran = command.output().unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{err}");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "('0.0.0.0', 0)\n", "{err}");
+}
+
+/// Where the loader would preload nothing, and say nothing.
+#[test]
+fn a_program_that_gains_privileges_is_refused_and_so_is_its_script() {
+    let root = rustix::process::geteuid().is_root();
+    let home = tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = home.path().join("program");
+    copy("/bin/sh", &program);
+    let script = home.path().join("script");
+    fs::write(&script, format!("#!{} -e\nexit 7\n", program.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let quicket = home.path().join("quicket");
+    copy(PROGRAM, &quicket);
+    let run = |path: &Path| {
+        let mut command = Command::new("setpriv");
+        if root {
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        }
+        command.arg(&quicket).args(["run", "--"]).arg(path).current_dir("/");
+        command.env("XDG_CACHE_HOME", home.path().join("cache")).output().unwrap()
+    };
+    let cache = home.path().join("cache");
+    fs::create_dir(&cache).unwrap();
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
+    let done = run(&script);
+    assert_eq!(done.status.code(), Some(7), "{}", String::from_utf8_lossy(&done.stderr));
+    if !root {
+        println!("LEFT OUT: privileges of files are given by root");
+        return;
+    }
+    let refused = |why: &str| {
+        for path in [&program, &script] {
+            let done = run(path);
+            let told = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(6), "{told}");
+            assert!(told.contains(why) && told.contains("a copy of the program"), "{told}");
+        }
+    };
+    // cap_net_bind_service, effective from the start (capabilities(7), `struct vfs_cap_data`).
+    let capabilities = [0x0200_0001u32, 1 << 10, 0, 0, 0].map(u32::to_le_bytes).concat();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&program, "security.capability", &capabilities, flags).unwrap();
+    refused("capabilities of its file");
+    rustix::fs::removexattr(&program, "security.capability").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    refused("set-user-ID");
 }
 
 /// Prints the number and the exit of what is to be the program, and its TCP.
@@ -190,6 +273,8 @@ fn a_program_has_the_addresses_that_are_reserved_for_it_and_no_others() {
     for (tuple, words, why) in [
         (&*format!("tcp:127.0.0.1:{port}"), &["true"][..], "cannot reserve tcp:"),
         ("udp:127.0.0.1:0", &[&run[..], &["true"]].concat(), "no address of TCP is reserved"),
+        // Of documentation (RFC 5737), and nobody's.
+        ("tcp:192.0.2.77:80", &["true"], "it is no address of this machine"),
     ] {
         let refused = open(&[tuple], words);
         let told = String::from_utf8_lossy(&refused.stderr);

@@ -16,6 +16,12 @@
 //! ([`Inside`]); what it opens is noted as hidden, and to the program a hidden descriptor is none:
 //! a loop that closes everything gets EBADF and does no harm. dup2 to such a number is EBUSY.
 //!
+//! The mark is the thread's. The handler of a signal that interrupts such a thread at work is within the mark: what it opens is
+//! hidden, too, and it reaches what is hidden. It is not so where the thread sleeps ([`Inside::pause`]), which is nearly all
+//! of the time. To leave the mark for handlers would take two system calls in each call, which block signals, or functions in
+//! place of the program's handlers (sigaction(2)), which the program could see and which vfork(2) and `siginfo_t` would
+//! have to survive. The manual says what programs do instead.
+//!
 //! # What goes around it
 //!
 //! Programs that are statically linked or privileged (the loader ignores the variable), syscall(2),

@@ -251,6 +251,11 @@ fn a_connection_waits_until_there_are_descriptors_for_it() {
 }
 
 #[test]
+fn a_connection_for_which_there_were_no_descriptors_is_closed_at_the_end_of_the_process() {
+    both_ways("faults", "unopened");
+}
+
+#[test]
 fn polling_goes_on_once_there_can_be_threads() {
     both_ways("faults", "no_thread");
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Draws what a qlog or a capture tells of connections: stream bytes over time, congestion window and bytes in flight,
+/// Draw what a qlog tells of connections, as one page
+///
+/// Drawn is what a qlog or a capture tells of connections: stream bytes over time, congestion window and bytes in flight,
 /// round-trip times, losses and what was sent again, rates and pacing, and a table of facts.
 ///
 /// The page is one file that needs nothing else: no script, no network. It reads qlogs as quicket writes

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Puts an address in front of many QUIC servers.
+/// Put an address in front of many QUIC servers: by connection ID, through GUE
 ///
 /// A datagram goes to the server that its connection ID names (draft-ietf-quic-load-balancers); one
 /// that names none, such as a client's first, to the server that its flow has, or that a consistent

@@ -1,6 +1,7 @@
 //! A program that this one becomes.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -27,6 +28,14 @@ impl Becomes {
     pub(crate) fn name(&self) -> Result<&OsStr, Failure> {
         let name =
             self.program.first().ok_or_else(|| Failure::new(Kind::Usage, "which program?"))?;
+        // Flags that are not known are taken for it.
+        if name.as_bytes().starts_with(b"-") {
+            let shown = Path::new(name).display();
+            let why = format!(
+                "{shown} is no flag of this command (--help lists them); as a program, write ./{shown}"
+            );
+            return Err(Failure::new(Kind::Usage, why));
+        }
         Ok(name)
     }
 

@@ -7,9 +7,9 @@ use quicket_gateway::connect::Local;
 
 use super::{Transport, Trust};
 
-/// Carries local connections, packets, or standard input and output over QUIC to a gateway.
+/// Carry local TCP, Unix and UDP sockets over QUIC to a gateway
 ///
-/// The gateway passes them on to the origin that its file names for this protocol ([[protocol]] in quicket
+/// Standard input and output can be carried, too. The gateway passes them on to the origin that its file names for this protocol ([[protocol]] in quicket
 /// gateway --help). Each local TCP or Unix connection becomes a stream of one connection. Each sender of UDP
 /// packets gets a connection of its own. A connection that ends is made anew, after waits that grow up to 30
 /// seconds; local connections wait for it for 10 seconds.

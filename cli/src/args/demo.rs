@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Starts a server and a client as two processes on this machine. Real files cross over HTTP/3,
+/// Show both sides at work on this machine: files cross over HTTP/3 and are verified
+///
+/// It starts a server and a client as two processes on this machine. Real files cross over HTTP/3,
 /// twice: on a new connection, then on a resumed one whose requests leave with the first packet
 /// (0-RTT). Every file is verified by its SHA-256 hash.
 #[derive(Args, Clone, Debug)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use quicket::Workers;
 
-/// Puts HTTP/3, HTTP/2 and HTTP/1.1 in front of what a site already runs.
+/// Put HTTP/3, HTTP/2 and HTTP/1.1 in front of what a site already runs
 ///
 /// Requests come by QUIC and by TLS over TCP, at the same port number, and go to servers of HTTP/1.1 and
 /// HTTP/2 (TCP, TLS or Unix sockets): which, a file says, or quicket gateway try for a single one. Requests that

@@ -48,9 +48,9 @@ pub(crate) struct Trust {
     pub(crate) insecure_no_verify: bool,
 }
 
-/// Fetches files over HTTP/3, all of one server in parallel on one connection.
+/// Fetch files over HTTP/3
 ///
-/// Sessions are kept, so that the next connection to the same server is resumed and its first
+/// All of one server are fetched in parallel, on one connection. Sessions are kept, so that the next connection to the same server is resumed and its first
 /// requests are sent at once (0-RTT).
 #[derive(Args, Debug)]
 #[command(

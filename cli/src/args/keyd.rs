@@ -7,7 +7,7 @@ use quicket_keyd::Address;
 
 use super::Status;
 
-/// Has private keys, so that gateways need not: it signs their TLS handshakes, and nothing else.
+/// Have private keys apart from gateways: signs TLS handshakes, and nothing else
 ///
 /// A gateway gives the hash of a handshake's transcript, and keyd signs what a server of TLS 1.3 says with it (RFC 8446,
 /// Section 4.4.3). Whoever has taken over a gateway can have handshakes signed as long as it is there, and takes

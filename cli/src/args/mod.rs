@@ -102,36 +102,26 @@ pub(crate) struct Args {
 }
 
 /// What to do. A further command is a variant here, its flags in a file beside this one, and an
-/// arm in `main.rs`.
+/// arm in `main.rs`. Help says what stands before the flags; a variant with words of its own would hide that.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve the files of a directory over HTTP/3
     Serve(Box<Serve>),
-    /// Fetch files over HTTP/3
     Get(Box<Get>),
-    /// Show both sides at work on this machine: files cross over HTTP/3 and are verified
     Demo(Demo),
-    /// Draw what a qlog tells of connections, as one page
     Analyze(Analyze),
-    /// Start a program that knows the kernel's QUIC sockets, with Quicket's
     #[cfg(target_os = "linux")]
     Run(Run),
     /// Carry IP packets in UDP: GUE, FOU and GRE, with the words of ip(8)
     #[cfg(target_os = "linux")]
     Tunnel(Tunnel),
-    /// Put an address in front of many QUIC servers: by connection ID, through GUE
     #[cfg(target_os = "linux")]
     Balance(Balance),
-    /// Put HTTP/3, HTTP/2 and HTTP/1.1 in front of what a site already runs
     #[cfg(target_os = "linux")]
     Gateway(Gateway),
-    /// Have private keys apart from gateways: signs TLS handshakes, and nothing else
     #[cfg(target_os = "linux")]
     Keyd(Box<Keyd>),
-    /// Carry local TCP, Unix and UDP sockets over QUIC to a gateway
     #[cfg(target_os = "linux")]
     Connect(Box<Connect>),
-    /// Let programs share a UDP address, and be upgraded: by protocol (ALPN) and server name
     #[cfg(target_os = "linux")]
     Switch(Switch),
     /// Measure Quicket, and drive it against other implementations
@@ -176,6 +166,20 @@ mod tests {
                 assert!(argument.get_help().is_some(), "{} {argument}", command.get_name());
             }
             rest.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    #[test]
+    fn help_of_a_command_says_more_than_the_list_of_commands() {
+        let all = Args::command();
+        for command in all.get_subcommands() {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(!about.is_empty() && about.len() < 90, "{}: {about}", command.get_name());
+            if ["tunnel", "lab", "completion", "man"].contains(&command.get_name()) {
+                continue;
+            }
+            let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+            assert!(long.starts_with(&about) && long.len() > about.len() + 80, "{long}");
         }
     }
 

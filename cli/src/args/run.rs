@@ -6,10 +6,15 @@ use clap::Args;
 
 use super::Becomes;
 
-/// Starts a program that speaks QUIC through the system's socket calls: its
-/// `socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC)` (or AF_INET6, or SOCK_STREAM) works as with the
-/// in-kernel QUIC module, on any kernel. The program must be dynamically linked; its other sockets
-/// and files are not touched. Programs that it starts can do the same. With --tcp-by, its TCP is Quicket's, too.
+/// Start a program that knows the kernel's QUIC sockets, with Quicket's
+///
+/// The program speaks QUIC through the system's socket calls: its
+/// socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC) (or AF_INET6, or SOCK_STREAM) works as with the
+/// in-kernel QUIC module, on any kernel. Its other sockets and files are not touched. Programs that it starts can do the
+/// same. With --tcp-by, its TCP is Quicket's, too.
+///
+/// The program must be dynamically linked, and must not gain privileges when it starts (set-user-ID, capabilities of its
+/// file): the loader preloads nothing into others. The same holds of the interpreter of a script. They are refused.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -22,7 +22,9 @@ pub(crate) enum Retry {
     Always,
 }
 
-/// Serves the files of a directory over HTTP/3 (ALPN h3), HTTP/2, HTTP/1.1 and HTTP/0.9 (ALPN hq-interop).
+/// Serve the files of a directory over HTTP/3
+///
+/// The protocols are HTTP/3 (ALPN h3), HTTP/2, HTTP/1.1 and HTTP/0.9 (ALPN hq-interop).
 ///
 /// HTTP/2 and HTTP/1.1 are served over TLS and TCP at the same port number as HTTP/3 over UDP, with the same
 /// certificates, and tell clients of HTTP/3 (Alt-Svc). Where the TCP port cannot be had, the server says so and goes

@@ -10,7 +10,9 @@ use clap::{Args, Subcommand};
 use super::Becomes;
 use crate::secrets::Source;
 
-/// Lets programs share a UDP address: each serves protocols (ALPN) and server names of its own.
+/// Let programs share a UDP address, and be upgraded: by protocol (ALPN) and server name
+///
+/// Each program serves protocols (ALPN) and server names of its own.
 ///
 /// The switch reads the sockets of addresses and hands each datagram to the program that has its
 /// connection, or, if it begins one, to the program that serves what the client asks for. Programs send

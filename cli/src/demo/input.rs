@@ -49,9 +49,8 @@ impl Input {
         let max_size = args.max_size.saturating_mul(1_000_000);
         let max_files = args.max_files as usize;
         if let Some(dir) = &args.dir {
-            let found = find(dir, max_size, max_files).map_err(|error| {
-                Failure::environment(format!("cannot read {}", dir.display()), error)
-            })?;
+            let found = find(dir, max_size, max_files)
+                .map_err(|error| Failure::file(format!("cannot read {}", dir.display()), &error))?;
             return Self::of(dir.clone(), dir.display().to_string(), found);
         }
         let dir = place.join("files");

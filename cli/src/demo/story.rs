@@ -64,7 +64,8 @@ fn word(value: &Value) -> &str {
 /// What will be sent.
 pub(super) fn beginning(input: &Input) -> String {
     let (files, size) = (input.items.len(), Bytes(input.size()));
-    format!("Sending {files} files, {size}, from {}, over HTTP/3.", input.origin)
+    let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+    format!("Sending {files}, {size}, from {}, over HTTP/3.", input.origin)
 }
 
 /// The two processes.

@@ -41,6 +41,16 @@ fn of_token(error: KeyError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
+/// Neither is a file that cannot be read.
+fn of_file(error: KeyError) -> Failure {
+    match error {
+        KeyError::File(path, error) => {
+            Failure::file(format!("cannot read {}", path.display()), &error)
+        }
+        other => unusable(other),
+    }
+}
+
 /// Refuses what has no effect at the places given, or is missing there.
 fn check_places(args: &Keyd) -> Result<(), Failure> {
     let has_unix = args.listen.iter().any(|place| matches!(place, Address::Unix(_)));
@@ -103,7 +113,7 @@ impl Source {
         let mut keys = Vec::new();
         for path in &self.files {
             for file in files(path)? {
-                keys.push(Key::of_file(&file).map_err(unusable)?);
+                keys.push(Key::of_file(&file).map_err(of_file)?);
             }
         }
         if let Some(TokenSource { token, pin_file, labels }) = &self.token {

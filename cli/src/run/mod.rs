@@ -1,6 +1,7 @@
 //! `quicket run`: a program with QUIC sockets, and perhaps with those of a TCP stack in user space.
 
 mod embedded;
+mod gains;
 #[cfg(target_os = "linux")]
 mod lend;
 mod program;

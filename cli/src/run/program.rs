@@ -3,11 +3,12 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::gains::Gain;
 use crate::exit::{Failure, Kind};
 
 /// How much of a file is looked at: its header and the table of segments.
@@ -18,8 +19,10 @@ const ELF_CLASS_64: u8 = 2;
 const ET_DYN: u16 = 3;
 /// The segment that names the loader.
 const PT_INTERP: u32 = 3;
-const SETUID: u32 = 0o4000;
-const SETGID: u32 = 0o2000;
+/// How many interpreters the kernel starts one for another.
+const INTERPRETERS: usize = 5;
+/// How much of a script's first line the kernel reads (`BINPRM_BUF_SIZE`).
+const FIRST_LINE: usize = 256;
 
 /// Finds a program as a shell would.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
@@ -62,30 +65,59 @@ pub(super) fn check_library(path: &Path) -> Result<(), Failure> {
     Err(Failure::new(Kind::Environment, message))
 }
 
-/// Fails for programs that would start, but without QUIC sockets.
+/// Fails for programs that would start, but without QUIC sockets. What a script is, its interpreter decides.
 pub(super) fn check(path: &Path) -> Result<(), Failure> {
-    let cannot_read =
-        |error| Failure::environment(format!("cannot read {}", path.display()), error);
-    let metadata = fs::metadata(path).map_err(cannot_read)?;
-    let refuse =
-        |why: &str| Err(Failure::new(Kind::Environment, format!("{} {why}", path.display())));
-    let own = fs::metadata("/proc/self").map_err(cannot_read)?;
-    let changes = |bit, is_other| metadata.mode() & bit != 0 && is_other;
-    if changes(SETUID, metadata.uid() != own.uid()) || changes(SETGID, metadata.gid() != own.gid())
-    {
-        return refuse(
-            "gains privileges when it starts, and the loader preloads nothing into such programs",
-        );
+    let mut path = path.to_owned();
+    let mut reads = String::new();
+    for _ in 0..=INTERPRETERS {
+        let refuse = |why: &str| {
+            let text = format!("{} {why}{reads}", path.display());
+            Err(Failure::new(Kind::Environment, text))
+        };
+        let cannot_read =
+            |error| Failure::environment(format!("cannot read {}{reads}", path.display()), error);
+        let metadata = fs::metadata(&path).map_err(cannot_read)?;
+        let mut head = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+        match read {
+            Ok(_) => {}
+            // It may be executed all the same.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+            Err(error) => return Err(cannot_read(error)),
+        }
+        let image = Image::of(&head);
+        // The kernel does not look at the mode of a script.
+        if let (false, Some(gain)) = (image == Image::Script, Gain::of(&path, &metadata)) {
+            return refuse(gain.advice());
+        }
+        match image {
+            Image::Static => {
+                return refuse(
+                    "is statically linked, and the loader preloads nothing into such programs: it must be linked \
+                     to the C library as a shared one",
+                );
+            }
+            Image::Foreign => return refuse("is a program for another kind of machine"),
+            Image::Dynamic => return Ok(()),
+            Image::Script => {}
+        }
+        let Some(interpreter) = interpreter(&head) else { return Ok(()) };
+        if reads.is_empty() {
+            reads = format!(" (it reads the script {})", path.display());
+        }
+        path = interpreter.to_owned();
     }
-    let mut head = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(HEAD).read_to_end(&mut head))
-        .map_err(cannot_read)?;
-    match Image::of(&head) {
-        Image::Static => refuse("is statically linked: there is no call that could be answered"),
-        Image::Foreign => refuse("is a program for another kind of machine"),
-        Image::Dynamic | Image::Script => Ok(()),
-    }
+    // The kernel says what is wrong.
+    Ok(())
+}
+
+/// The interpreter that a script names in its first line. Other text is read by a shell.
+fn interpreter(head: &[u8]) -> Option<&Path> {
+    let head = head.get(..FIRST_LINE).unwrap_or(head);
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t' | 0));
+    let word = words.find(|word| !word.is_empty())?;
+    Some(Path::new(OsStr::from_bytes(word)))
 }
 
 /// What a file is to the loader.
@@ -148,6 +180,41 @@ mod tests {
         without[56..58].fill(0);
         assert_eq!(Image::of(&without), Image::Static);
         assert_eq!(Image::of(ELF_MAGIC), Image::Foreign);
+    }
+
+    #[test]
+    fn the_interpreter_of_a_script_is_looked_at() {
+        let path = |head: &'static [u8]| interpreter(head).and_then(Path::to_str);
+        assert_eq!(path(b"#!/bin/sh\n"), Some("/bin/sh"));
+        assert_eq!(path(b"#! \t/usr/bin/env python3\nexit"), Some("/usr/bin/env"));
+        assert_eq!(path(b"#!\n/bin/sh"), None);
+        assert_eq!(path(b"echo\n"), None);
+
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, content: &[u8]| {
+            let path = dir.path().join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let mut without = fs::read(env::current_exe().unwrap()).unwrap();
+        without.truncate(4096);
+        without[56..58].fill(0);
+        let fixed = write("static", &without);
+        let first = write("first", format!("#!{} -x\n", fixed.display()).as_bytes());
+        let second = write("second", format!("#!{}\n", first.display()).as_bytes());
+        for script in [&first, &second] {
+            let said = check(script).unwrap_err().message;
+            assert!(said.contains("static is statically linked"), "{said}");
+            assert!(said.contains(&format!("the script {}", script.display())), "{said}");
+        }
+        let none = write("none", b"#!/nonexistent/interpreter\n");
+        let said = check(&none).unwrap_err().message;
+        assert!(said.contains("cannot read /nonexistent/interpreter"), "{said}");
+        assert_eq!(check(&write("shell", b"#!/bin/sh\n")), Ok(()));
+        assert_eq!(check(&write("text", b"echo\n")), Ok(()));
+        // The kernel refuses it.
+        let itself = dir.path().join("itself");
+        assert_eq!(check(&write("itself", format!("#!{}\n", itself.display()).as_bytes())), Ok(()));
     }
 
     #[test]

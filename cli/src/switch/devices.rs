@@ -25,11 +25,25 @@ pub(super) fn attach(args: &SwitchAttach) -> Result<(), Failure> {
             io::ErrorKind::AlreadyExists => {
                 "; quicket switch devices shows it, quicket switch detach detaches it"
             }
+            io::ErrorKind::Unsupported => without_native(&args.device, mode),
             _ => "",
         };
         refused(&error, advice)
     })?;
     crate::print(&if args.json { report(&device).to_string() } else { text(&device) })
+}
+
+/// What to do if a driver cannot do what was asked for.
+fn without_native(device: &str, mode: Mode) -> &'static str {
+    match (device, mode) {
+        ("lo", Mode::Native) => {
+            "; lo never has native XDP: attach it with --mode generic, or without --mode"
+        }
+        (_, Mode::Native) => {
+            "; --mode generic does without the driver, and without --mode it is taken where the driver has none"
+        }
+        (_, Mode::Best | Mode::Generic) => "",
+    }
 }
 
 /// Detaches a device, and says what is as it was before.
@@ -44,7 +58,7 @@ pub(super) fn detach(args: &SwitchDetach) -> Result<(), Failure> {
         refused(&error, advice)
     })?;
     let device = devices.into_iter().find(|device| device.name == args.device);
-    let restored = device.map(|device| [off(&device), on(&device)].concat()).unwrap_or_default();
+    let restored = device.map(|device| changed(&device)).unwrap_or_default();
     if args.json {
         return crate::print(&json!({ "device": args.device, "restored": restored }).to_string());
     }
@@ -82,20 +96,26 @@ fn refused(error: &io::Error, advice: &str) -> Failure {
     Failure::new(Kind::Environment, format!("{}{advice}", printable(&error.to_string())))
 }
 
-/// What is switched off, as ethtool and ip link name it.
+/// What is switched off, as ethtool names it.
 fn off(device: &Attached) -> Vec<&'static str> {
     let Offloads { vlan, large_receive } = device.changed;
-    named([
-        (vlan, "rx-vlan-offload"),
-        (large_receive, "large-receive-offload"),
-        (device.loopback.segments, "gso_max_segs"),
-    ])
+    named([(vlan, "rx-vlan-offload"), (large_receive, "large-receive-offload")])
+}
+
+/// The limit that is lowered, as ip link names it.
+fn lowered(device: &Attached) -> Vec<&'static str> {
+    named([(device.loopback.segments, "gso_max_segs")])
 }
 
 /// What is switched on, as sysctl names it.
 fn on(device: &Attached) -> Vec<&'static str> {
     let Loopback { accept_local, route_localnet, .. } = device.loopback;
     named([(accept_local, "accept_local"), (route_localnet, "route_localnet")])
+}
+
+/// All that has changed.
+fn changed(device: &Attached) -> Vec<&'static str> {
+    [off(device), lowered(device), on(device)].concat()
 }
 
 fn named<const N: usize>(all: [(bool, &'static str); N]) -> Vec<&'static str> {
@@ -113,7 +133,7 @@ fn report(device: &Attached) -> Value {
         .iter()
         .map(|reason| (reason.name().to_owned(), counters.dropped(*reason).into()))
         .collect();
-    let changed = [off(device), on(device)].concat();
+    let changed = changed(device);
     let vlan = |vlan: &ServedVlan| json!({ "vlan": vlan.number, "device": vlan.device });
     let vlans: Vec<Value> = device.vlans.iter().map(vlan).collect();
     json!({
@@ -137,13 +157,17 @@ fn text(device: &Attached) -> String {
         if device.is_zero_copy { "without copies (zero copy)" } else { "copied by the kernel" };
     let where_ = if device.is_native { "in the driver" } else { "behind the driver" };
     let mut changed = Vec::new();
-    for (words, names) in [("off", off(device)), ("on", on(device))] {
+    for (words, names) in [
+        ("switched off", off(device)),
+        ("lowered to 1", lowered(device)),
+        ("switched on", on(device)),
+    ] {
         if !names.is_empty() {
-            changed.push(format!("switched {words} until it is detached: {}", names.join(", ")));
+            changed.push(format!("{words} until it is detached: {}", names.join(", ")));
         }
     }
     if changed.is_empty() {
-        changed.push("nothing is switched off".to_owned());
+        changed.push("nothing of it is changed".to_owned());
     }
     if !device.vlans.is_empty() {
         let name = |vlan: &ServedVlan| format!("{} ({})", vlan.number, printable(&vlan.device));
@@ -174,6 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_asked_for_what_a_driver_has_not_hears_what_to_do() {
+        assert!(without_native("lo", Mode::Native).contains("lo never has native XDP"));
+        assert!(without_native("eth0", Mode::Native).contains("--mode generic"));
+        assert_eq!(without_native("lo", Mode::Best), "");
+    }
+
+    #[test]
     fn people_and_programs_see_what_has_changed() {
         let mut device = Attached {
             name: "eth0".to_owned(),
@@ -202,10 +233,11 @@ mod tests {
         assert_eq!((&told["mode"], &told["dropped"]["full"]), (&json!("native"), &json!(0)));
         (device.changed, device.is_native) = (Offloads::default(), false);
         assert!(text(&device).contains("generic mode (behind the driver)"));
-        assert!(text(&device).contains("nothing is switched off"));
+        assert!(text(&device).contains("nothing of it is changed"));
         device.loopback = Loopback { segments: true, accept_local: true, route_localnet: false };
         let shown = text(&device);
-        assert!(shown.contains("off until it is detached: gso_max_segs\n"), "{shown}");
+        assert!(shown.contains("lowered to 1 until it is detached: gso_max_segs\n"), "{shown}");
+        assert!(!shown.contains("switched off"), "{shown}");
         assert!(shown.contains("on until it is detached: accept_local\n"), "{shown}");
         assert_eq!(report(&device)["changed"], json!(["gso_max_segs", "accept_local"]));
         assert_eq!(report(&device)["vlans"], json!([]));

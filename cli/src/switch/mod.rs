@@ -152,7 +152,7 @@ fn name_of(args: &Switch) -> String {
 /// Which users may have what.
 fn rule(path: Option<&PathBuf>) -> Result<Rule, Failure> {
     let Some(path) = path else { return Ok(Rule::default()) };
-    let cannot = |error| Failure::environment(format!("cannot read {}", path.display()), error);
+    let cannot = |error| Failure::file(format!("cannot read {}", path.display()), &error);
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(cannot)?;
     file.take(MAX_RULE as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
@@ -226,6 +226,10 @@ fn listener(name: &str, for_all: bool) -> Result<(Listener, Vec<UdpSocket>), Fai
     let bound = bind(name).map(|listener| (listener, stored));
     bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::new(Kind::Environment, background::already(name)),
+        io::ErrorKind::NotFound => Failure::new(
+            Kind::Environment,
+            format!("{}; make the folder, or choose another --name", cannot(error)),
+        ),
         _ => cannot(error),
     })
 }
@@ -240,8 +244,13 @@ fn cannot_ask(name: &str, error: io::Error) -> Failure {
         io::ErrorKind::ConnectionRefused => Failure::new(
             Kind::Environment,
             format!(
-                "no switch of the name {name} runs in this network namespace; the first program that needs it \
-                 starts it"
+                "no switch {} runs in this network namespace; the first program that needs it starts it, as quicket \
+                 serve DIR --switch does",
+                if name.contains('/') {
+                    format!("at {name}")
+                } else {
+                    format!("of the name {name}")
+                },
             ),
         ),
         _ if is_foreign(&error) => Failure::new(

@@ -25,9 +25,10 @@ pub(super) fn run(args: &SwitchOpen) -> Result<(), Failure> {
     let path = super::packets::path(&args.name.name)?;
     let mut opening = connect(&path, args.user)?;
     for wanted in &args.tuples {
-        let cannot = |error| Failure::environment(format!("cannot reserve {wanted}"), error);
-        let socket = bind(wanted).map_err(cannot)?;
-        let tuple = opening.reserve(&socket).map_err(cannot)?;
+        let what = || format!("cannot reserve {wanted}");
+        let socket = bind(wanted).map_err(|error| Failure::address(what(), &error))?;
+        let tuple = opening.reserve(&socket);
+        let tuple = tuple.map_err(|error| Failure::environment(what(), error))?;
         tell!("quicket: {tuple} is reserved");
     }
     let cannot = |error: io::Error| Failure::environment("cannot hand the connection on", error);

@@ -20,6 +20,8 @@ pub(crate) fn quicket(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quicket"));
     command.env_clear();
     command.env("HOME", home).env("NO_COLOR", "1");
+    // Root's would be one of the system.
+    command.env("XDG_CACHE_HOME", home.join(".cache"));
     command.current_dir(home);
     command.stdin(Stdio::null());
     command

@@ -216,20 +216,43 @@ pub(crate) fn parse_with(
 ///
 /// # Errors
 ///
-/// If the server's URL or the certificate cannot be used.
+/// If the server's URL or the certificate cannot be used. There is no file: what is wrong with the server is told of
+/// `SERVER`, as `quicket gateway try` calls it.
 pub fn single(
     listen: Vec<SocketAddr>,
     server: &str,
     identity: quicket::Identity,
 ) -> Result<Snapshot, Vec<Problem>> {
+    const ORIGIN: &str = "origin";
     let origin = Origin::of(server);
-    let route = Route { path: site::root(), origin: Some("origin".to_owned()), ..Route::default() };
+    let route = Route { path: site::root(), origin: Some(ORIGIN.to_owned()), ..Route::default() };
     let file = File {
         listen,
-        origin: BTreeMap::from([("origin".to_owned(), origin)]),
+        origin: BTreeMap::from([(ORIGIN.to_owned(), origin)]),
         site: vec![Site { names: vec!["*".to_owned()], route: vec![route], ..Site::default() }],
         access_log: Some(PathBuf::from("-")),
         ..File::default()
     };
-    check::check_with(file, Path::new("."), vec![(Vec::new(), identity)])
+    let checked = check::check_with(file, Path::new("."), vec![(Vec::new(), identity)]);
+    let of_server = format!("origin.{ORIGIN}");
+    checked.map_err(|problems| {
+        problems.into_iter().map(|problem| problem.instead_of(&of_server, "SERVER")).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_the_one_server_is_told_of_it() {
+        let identity = quicket::Identity::self_signed(["localhost"]).unwrap();
+        let problems = single(Vec::new(), "ftp://x", identity).err().unwrap();
+        let told = problems.iter().map(Problem::to_string).collect::<Vec<_>>();
+        assert!(
+            told.iter().any(|told| told.starts_with("SERVER: \"ftp://x\" is none of")),
+            "{told:?}"
+        );
+        assert!(!told.iter().any(|told| told.contains("origin.")), "{told:?}");
+    }
 }

@@ -18,9 +18,19 @@ impl Problem {
         Self { place: place.into(), what: what.into() }
     }
 
+    /// The same, told of `name` if it is about the field `place`, or one of its fields.
+    pub(super) fn instead_of(mut self, place: &str, name: &str) -> Self {
+        let rest = self.place.strip_prefix(place);
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+            name.clone_into(&mut self.place);
+        }
+        self
+    }
+
     pub(super) fn file(path: &Path, error: &io::Error) -> Self {
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "; is the name right?",
+            io::ErrorKind::IsADirectory => "; name a file",
             io::ErrorKind::PermissionDenied => "; ls -l shows who may read it",
             _ => "",
         };

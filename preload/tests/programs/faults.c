@@ -323,6 +323,41 @@ static void exhaustion(void)
 	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
 }
 
+/* ... and is closed by the end of the process if there is none. */
+static void unopened(void)
+{
+	int ends[2];
+	struct sockaddr_storage address;
+	socklen_t length;
+	CHECK(pipe(ends) == 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct pollfd waits = { .fd = listener(AF_INET, &address, &length), .events = POLLIN };
+		struct rlimit none;
+		CHECK(write(ends[1], &length, sizeof(length)) == sizeof(length));
+		CHECK(write(ends[1], &address, sizeof(address)) == sizeof(address));
+		CHECK(poll(&waits, 1, WAIT) == 1 && waits.revents == POLLIN);
+		CHECK(getrlimit(RLIMIT_NOFILE, &none) == 0);
+		none.rlim_cur = 3;
+		CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+		FAILS(accept(waits.fd, NULL, NULL), EMFILE);
+		exit(0);
+	}
+	int (*handshake)(int, const char *, const char *, const char *, const char *) =
+		(int (*)(int, const char *, const char *, const char *, const char *))dlsym(
+			RTLD_DEFAULT, "quicket_client_handshake");
+	CHECK(read(ends[0], &length, sizeof(length)) == sizeof(length));
+	CHECK(read(ends[0], &address, sizeof(address)) == sizeof(address));
+	int client = socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC);
+	patient(client);
+	CHECK(connect(client, (struct sockaddr *)&address, length) == 0);
+	/* Otherwise it is ETIMEDOUT, or EAGAIN. */
+	FAILS(handshake(client, "localhost", "test", NULL, given("PIN")), ECONNRESET);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static volatile int no_threads;
 static volatile int threads_refused;
 
@@ -457,6 +492,8 @@ int main(int count, char **arguments_)
 		handlers();
 	} else if (strcmp(what, "exhaustion") == 0) {
 		exhaustion();
+	} else if (strcmp(what, "unopened") == 0) {
+		unopened();
 	} else if (strcmp(what, "no_thread") == 0) {
 		no_thread();
 	} else if (strcmp(what, "filtered") == 0) {

@@ -54,7 +54,7 @@ fn register(port: &mut Port, address: SocketAddr) -> Result<SocketAddr, Failure>
         let tuple = tuple.map_err(|error| Failure::environment(what(), error))?;
         return Ok((tuple.address, tuple.port).into());
     }
-    let socket = UdpSocket::bind(address).map_err(|error| Failure::environment(what(), error))?;
+    let socket = UdpSocket::bind(address).map_err(|error| Failure::address(what(), &error))?;
     let tuple = port.register(socket).map_err(|error| Failure::environment(what(), error))?;
     Ok((tuple.address, tuple.port).into())
 }
