@@ -225,7 +225,7 @@ impl Connection {
 
     /// Sends a PING, so that the peer answers.
     pub fn ping(&mut self) {
-        self.spaces.data.ping = true;
+        self.recovery.ping();
     }
 
     /// Replaces all our connection IDs (RFC 9000, Section 5.1.2); false if a replacement is

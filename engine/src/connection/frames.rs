@@ -74,7 +74,7 @@ impl Connection {
             Frame::Ack(ack) => self.on_ack(now, SpaceId::of(level), ack),
             Frame::Crypto(crypto) => {
                 self.crypto_received = true;
-                let space = self.spaces.of_level_mut(level);
+                let space = self.recovery.spaces.of_level_mut(level);
                 space.map_or(Ok(()), |space| space.crypto.on_frame(crypto))
             }
             Frame::Stream(stream) => self.streams.on_stream(stream),
@@ -110,8 +110,8 @@ impl Connection {
             }
             Frame::PathResponse(frame) => self.on_path_response(now, frame),
             Frame::HandshakeDone => self.on_handshake_done(now),
-            Frame::AckFrequency(frame) => self.spaces.data.acks.on_ack_frequency(frame),
-            Frame::ImmediateAck => self.spaces.data.acks.on_immediate_ack(),
+            Frame::AckFrequency(frame) => self.recovery.spaces.data.acks.on_ack_frequency(frame),
+            Frame::ImmediateAck => self.recovery.spaces.data.acks.on_immediate_ack(),
         }
     }
 

@@ -259,7 +259,7 @@ impl Connection {
         }
         for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
             while let Some(tls) = &mut self.handshake.tls {
-                let Some(space) = self.spaces.of_level_mut(level) else { break };
+                let Some(space) = self.recovery.spaces.of_level_mut(level) else { break };
                 let stream = &mut space.crypto;
                 let data = stream.readable();
                 if data.is_empty() {
@@ -299,7 +299,7 @@ impl Connection {
     /// Collects the ClientHello and, once it is whole, starts the server's TLS.
     fn read_client_hello(&mut self, now: Time) -> Result<(), TransportError> {
         let Some(listening) = self.handshake.listening() else { return Ok(()) };
-        let Some(space) = self.spaces.of_level_mut(Level::Initial) else { return Ok(()) };
+        let Some(space) = self.recovery.spaces.of_level_mut(Level::Initial) else { return Ok(()) };
         let stream = &mut space.crypto;
         // What came in another order than it was sent may lie in two parts.
         while !stream.readable().is_empty() {
@@ -411,7 +411,7 @@ impl Connection {
             match event {
                 HandshakeEvent::Send(level, data) => {
                     // TLS that runs elsewhere may be late.
-                    if let Some(space) = self.spaces.of_level_mut(level) {
+                    if let Some(space) = self.recovery.spaces.of_level_mut(level) {
                         space.crypto.write(&data)?;
                     }
                 }
@@ -486,7 +486,7 @@ impl Connection {
         self.paths.on_peer_parameters(theirs.disable_active_migration, theirs.max_udp_payload_size);
         self.grease_fixed_bit = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
         let min_ack_delay = theirs.min_ack_delay.filter(|_| self.config.ack_frequency);
-        self.ack_frequency.on_peer_parameters(
+        self.recovery.ack_frequency.on_peer_parameters(
             min_ack_delay.map(Duration::from_micros),
             Duration::from_millis(theirs.max_ack_delay),
         );

@@ -92,7 +92,7 @@ impl Connection {
         self.streams.follow(followed);
         self.datagrams = application::new_datagrams(config);
         self.remote_cids.set_limit(config.active_connection_id_limit);
-        self.spaces.data.acks = AckScheduler::new(ack_policy(config));
+        self.recovery.spaces.data.acks = AckScheduler::new(ack_policy(config));
         self.idle = Idle::new(
             now,
             config.max_idle_timeout.into(),

@@ -118,8 +118,7 @@ impl Connection {
 
     /// What follows from the confirmation of the handshake.
     pub(super) fn on_confirmed(&mut self, now: Time) {
-        self.peer_validated_us = true;
-        self.pto_count = 0;
+        self.recovery.on_handshake_confirmed();
         self.paths.set_handshake_confirmed();
         self.report_handshake_over();
         if self.side == Side::Server {
@@ -135,7 +134,7 @@ impl Connection {
     /// Forgets a packet number space whose keys are discarded (RFC 9001, Section 4.9;
     /// RFC 9002, Section 6.4).
     pub(super) fn discard_space(&mut self, now: Time, id: SpaceId) {
-        let Some(mut space) = self.spaces.discard(id) else { return };
+        let Some(mut space) = self.recovery.discard_space(id) else { return };
         space.recovery.discard(|packet| self.paths.on_packet_discarded(packet));
         match id {
             SpaceId::Initial => self.keys.discard_initial(),
@@ -143,8 +142,6 @@ impl Connection {
             SpaceId::Data => {}
         }
         self.observe(now, &Observation::KeysDiscarded { level: id.level() });
-        // RFC 9002, Section 6.2.2: the back-off starts over.
-        self.pto_count = 0;
         self.set_loss_timer();
     }
 

@@ -28,6 +28,7 @@ mod paths;
 mod quiet;
 mod receive;
 mod receive_run;
+mod recovery;
 mod retry;
 mod sealing;
 mod send_run;
@@ -55,7 +56,6 @@ use crate::observer::{Observation, Observer};
 use crate::path::Paths;
 use crate::pending::Pending;
 use crate::random::Random;
-use crate::recovery::LossTimer;
 use crate::streams::Streams;
 use crate::tally::Tally;
 use crate::time::{Duration, Time};
@@ -67,8 +67,9 @@ use idle::Idle;
 pub(crate) use keys::Keys;
 use parameters::{HandshakeCids, Versions};
 use receive::Waiting;
+use recovery::Recovery;
 pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
-use space::{Space, SpaceId, Spaces};
+use space::{Space, SpaceId};
 use state::State;
 pub use transmit::{Transmit, TransmitStatus};
 pub use unreachable::Unreachable;
@@ -149,22 +150,13 @@ pub struct Connection {
     /// Client: the token for Initial packets, from Retry or an earlier connection.
     initial_token: Vec<u8>,
 
-    spaces: Spaces,
-    pto_count: u32,
-    /// How often handshake data was sent again before its time.
-    hurried: u8,
-    loss_timer: Option<LossTimer>,
-    /// When recovery last got on: the base of a client's anti-deadlock timer.
-    last_progress: Time,
-    /// The peer is known to have validated our address (RFC 9002, Section 6.2.2.1).
-    peer_validated_us: bool,
+    recovery: Recovery,
 
     streams: Box<Streams>,
     datagrams: Datagrams,
     pending: Pending,
     local_cids: LocalCids,
     remote_cids: RemoteCids,
-    ack_frequency: AckFrequencySender,
     paths: Box<Paths>,
     idle: Idle,
 
@@ -301,7 +293,8 @@ impl Connection {
         let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
         let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
-        let spaces = Spaces::new(AckScheduler::new(ack_policy(&config)), config.crypto_buffer);
+        let acks = AckScheduler::new(ack_policy(&config));
+        let recovery = Recovery::new(now, side.is_client(), acks, config.crypto_buffer);
         Box::new(Self {
             side,
             server_config: None,
@@ -312,18 +305,12 @@ impl Connection {
             keys,
             handshake: Box::new(HandshakeState::new(cids, versions, deadline)),
             initial_token: Vec::new(),
-            spaces,
-            pto_count: 0,
-            hurried: 0,
-            loss_timer: None,
-            last_progress: now,
-            peer_validated_us: side == Side::Server,
+            recovery,
             streams: application::new_streams(side, &config, &mut *rng),
             datagrams: application::new_datagrams(&config),
             pending: Pending::default(),
             local_cids: LocalCids::new(scid),
             remote_cids,
-            ack_frequency: AckFrequencySender::new(),
             paths,
             idle: Idle::new(
                 now,
@@ -363,12 +350,12 @@ impl Connection {
             pending: &mut self.pending,
             local_cids: &mut self.local_cids,
             remote_cids: &mut self.remote_cids,
-            ack_frequency: &mut self.ack_frequency,
+            ack_frequency: &mut self.recovery.ack_frequency,
             paths: &mut self.paths,
             counters: &mut self.counters,
             observer: self.observer.as_deref_mut(),
         };
-        Some((self.spaces.get_mut(id)?, parts))
+        Some((self.recovery.spaces.get_mut(id)?, parts))
     }
 
     fn observe(&mut self, now: Time, observation: &Observation<'_>) {

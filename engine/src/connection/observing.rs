@@ -67,7 +67,7 @@ impl Connection {
         if self.is_confirmed() {
             observer.observe(now, &Observation::HandshakeConfirmed);
         }
-        let (path, pto_count) = (self.path_stats(), self.pto_count);
+        let (path, pto_count) = (self.path_stats(), self.recovery.pto_count());
         observer.observe(now, &Observation::Metrics { path: &path, pto_count });
         self.observer = Some(observer);
     }

@@ -216,12 +216,12 @@ impl Connection {
         let counters = self.counters.count();
         counters.path_changes = counters.path_changes.saturating_add(1);
         self.reports.on_remote(self.paths.active().remote());
-        self.ack_frequency.on_path_changed();
+        self.recovery.ack_frequency.on_path_changed();
         // That the other path did not answer says nothing about this one.
-        self.pto_count = 0;
+        self.recovery.reset_backoff();
         // RFC 9000, Section 9.2: the server follows what is more than a probe. Who only receives has
         // nothing else to send.
-        self.spaces.data.ping |= self.side == Side::Client;
+        self.recovery.spaces.data.ping |= self.side == Side::Client;
         let route = self.active_route();
         self.observe(now, &Observation::PathChanged { local: route.local, remote: route.remote });
         self.events.push(Event::PathChanged { local: route.local, remote: route.remote });
@@ -300,11 +300,11 @@ impl Connection {
             return;
         }
         // RFC 9002, Section 6.2.1: the back-off is for a network that does not answer.
-        self.pto_count = 0;
+        self.recovery.reset_backoff();
         self.set_loss_timer();
-        match self.loss_timer {
+        match self.recovery.timer() {
             Some(timer) => self.on_loss_timer(now, timer),
-            None => self.spaces.data.ping |= self.handshake.complete,
+            None => self.recovery.spaces.data.ping |= self.handshake.complete,
         }
     }
 

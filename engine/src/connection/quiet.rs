@@ -18,7 +18,7 @@ impl Connection {
     /// is, and what is given up is made anew when it is needed.
     pub(super) fn go_quiet(&mut self) {
         self.idle.on_quiet();
-        let space = &mut self.spaces.data;
+        let space = &mut self.recovery.spaces.data;
         space.received.trim();
         space.crypto.trim();
         if space.recovery.trim() {

@@ -269,7 +269,9 @@ impl Connection {
         }
         if !self.keys_exist(level, header) {
             let gone = match level {
-                Level::Initial | Level::Handshake => self.spaces.get(SpaceId::of(level)).is_none(),
+                Level::Initial | Level::Handshake => {
+                    self.recovery.spaces.get(SpaceId::of(level)).is_none()
+                }
                 Level::EarlyData => self.side.is_client() || self.handshake.complete,
                 Level::OneRtt => false,
             };
@@ -287,7 +289,7 @@ impl Connection {
                 None => return Ok(Outcome::Dropped(DropReason::Malformed)),
             },
         };
-        let space = self.spaces.get(SpaceId::of(level));
+        let space = self.recovery.spaces.get(SpaceId::of(level));
         if space.is_some_and(|space| space.received.is_duplicate(bare.number)) {
             return Ok(Outcome::Dropped(DropReason::Duplicate));
         }
@@ -337,7 +339,7 @@ impl Connection {
             self.keys.receiving(level, header.version)?.header.mask(sample)
         };
         let (pn_len, truncated) = unprotect(packet, header.pn_offset, mask)?;
-        let expected = self.spaces.get(SpaceId::of(level))?.received.expected();
+        let expected = self.recovery.spaces.get(SpaceId::of(level))?.received.expected();
         let number = packet_number::decode(truncated, pn_len, expected);
         Some(Opened { number, payload: header.pn_offset.saturating_add(pn_len) })
     }
@@ -403,17 +405,17 @@ impl Connection {
         if level != Level::OneRtt {
             self.on_long_header(now, header, level)?;
         }
-        let space = self.spaces.get(SpaceId::of(level));
+        let space = self.recovery.spaces.get(SpaceId::of(level));
         let known = space.and_then(|space| space.received.largest());
         let newest = known.is_none_or(|largest| number > largest);
         let summary = self.process_frames(arrival, header, (level, path), content.payload)?;
         self.idle.on_received(now, summary.ack_eliciting);
-        if let Some(space) = self.spaces.of_level_mut(level) {
+        if let Some(space) = self.recovery.spaces.of_level_mut(level) {
             space.received.record(number, now, arrival.ecn);
             let eliciting = summary.ack_eliciting;
             space.acks.on_packet(now, number, eliciting, arrival.ecn, &space.received);
             if eliciting {
-                self.hurry_handshake(level);
+                self.recovery.hurry_handshake(level);
             }
         }
         if level == Level::OneRtt {

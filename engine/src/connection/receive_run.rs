@@ -123,7 +123,7 @@ impl Connection {
             && self.handshake.confirmed
             && self.observer.is_none()
             && !self.keys.is_1rtt_plain();
-        if !plain || self.spaces.data.received.is_empty() {
+        if !plain || self.recovery.spaces.data.received.is_empty() {
             return None;
         }
         self.wake_keys(now);
@@ -133,7 +133,7 @@ impl Connection {
             return None;
         }
         let arrival = Arrival { now, tuple, path: Some(path), ecn, datagram_len: 0 };
-        let first = self.spaces.data.received.expected();
+        let first = self.recovery.spaces.data.received.expected();
         Some(Run { arrival, path, first, count: 0, spin: false, stream: None })
     }
 
@@ -194,7 +194,7 @@ impl Connection {
         let counters = self.counters.count();
         counters.packets_received = counters.packets_received.saturating_add(count);
         self.idle.on_received(now, true);
-        let space = &mut self.spaces.data;
+        let space = &mut self.recovery.spaces.data;
         space.received.record_run(run.first..=last, now, ecn);
         space.acks.on_run(now, run.first..=last, true, ecn, &space.received);
         run.first = last.saturating_add(1);

@@ -56,7 +56,7 @@ impl Connection {
         for id in [SpaceId::Initial, SpaceId::Data] {
             self.declare_all_lost(now, id, LossTrigger::EarlyDataRejected);
         }
-        self.pto_count = 0;
+        self.recovery.reset_backoff();
         self.set_loss_timer();
     }
 

@@ -89,7 +89,7 @@ impl Connection {
             return None;
         }
         let stream = self.streams.run()?;
-        let data = &mut self.spaces.data;
+        let data = &mut self.recovery.spaces.data;
         data.maybe_skip_packet_number(&mut *self.rng);
         let first = data.recovery.next_packet_number();
         let until_skip = data.next_skip.map_or(u64::MAX, |skip| skip.saturating_sub(first));
@@ -131,7 +131,7 @@ impl Connection {
 
     /// True if data of streams is all that there is to send, and nothing stands in its way.
     fn has_only_stream_data(&self, now: Time) -> bool {
-        let space = &self.spaces.data;
+        let space = &self.recovery.spaces.data;
         self.handshake.confirmed
             && self.observer.is_none()
             && self.paths.active().is_validated()
@@ -151,7 +151,7 @@ impl Connection {
         n: usize,
         offset: u64,
     ) -> Option<u64> {
-        let recovery = &mut self.spaces.data.recovery;
+        let recovery = &mut self.recovery.spaces.data.recovery;
         if !recovery.reserve() {
             return None;
         }
@@ -203,10 +203,10 @@ impl Connection {
         let pto = self.pto();
         for _ in 0..count {
             self.counters.count().udp_sent(size);
-            self.spaces.data.ecn.on_sent(route.ecn);
+            self.recovery.spaces.data.ecn.on_sent(route.ecn);
             self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
         }
-        let next = self.spaces.data.recovery.next_packet_number();
+        let next = self.recovery.spaces.data.recovery.next_packet_number();
         self.key_update_due |=
             self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
         let counters = self.counters.count();

@@ -3,9 +3,7 @@
 use super::Connection;
 use super::state::State;
 use super::transmit::ACK_ROOM;
-use crate::crypto::Level;
 use crate::error::{ConnectionError, TransportError};
-use crate::recovery::SpaceId;
 use crate::time::{Duration, Earliest, Time};
 
 /// Deadlines of what is done only once the handshake is confirmed.
@@ -28,7 +26,7 @@ impl Connection {
         }
         let handshake = &self.handshake;
         let first = Earliest::NEVER
-            .or(self.loss_timer.map(|timer| timer.at()))
+            .or(self.recovery.timer().map(|timer| timer.at()))
             .or(self.pacing_until)
             .or(self.ack_deadline())
             .or(self.keys.previous_expires())
@@ -73,14 +71,12 @@ impl Connection {
         if self.pacing_until.is_some_and(|at| at <= now) {
             self.pacing_until = None;
         }
-        if let Some(timer) = self.loss_timer
-            && timer.at() <= now
-        {
+        if let Some(timer) = self.recovery.due(now) {
             self.on_loss_timer(now, timer);
         }
         if self.keep_alive_deadline().is_some_and(|at| at <= now) {
             self.idle.on_keep_alive();
-            self.spaces.data.ping = true;
+            self.recovery.ping();
             self.streams.repeat_blocked();
         }
         if self.confirmed_deadlines(self.pto()).answer.is_some_and(|at| at <= now) {
@@ -134,16 +130,7 @@ impl Connection {
         if path.sendable_data() < ACK_ROOM || self.remote_cids.get(path.key()).is_none() {
             return None;
         }
-        let mut first = Earliest::NEVER;
-        for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
-            if self.keys.can_send(level)
-                && let Some(space) = self.spaces.get(SpaceId::of(level))
-                && !space.recovery.is_full()
-            {
-                first = first.or(space.acks.ack_deadline());
-            }
-        }
-        first.get()
+        self.recovery.ack_deadline(|level| self.keys.can_send(level))
     }
 
     fn keep_alive_deadline(&self) -> Option<Time> {
@@ -156,7 +143,7 @@ impl Connection {
     fn look_for_answer(&mut self) {
         if self.streams.awaits_answer() {
             self.idle.on_answer_probe();
-            self.spaces.data.ping |= !self.spaces.data.recovery.has_ack_eliciting_in_flight();
+            self.recovery.elicit_answer();
         } else {
             self.idle.on_nothing_owed();
         }

@@ -290,7 +290,7 @@ impl Connection {
     /// application's reason from a 1-RTT packet only (RFC 9000, Section 10.2.3), which it cannot
     /// read sooner (RFC 9001, Section 5.7).
     fn transmit_last_flight(&mut self, now: Time, buf: &mut [u8]) -> Option<Draft<Transmit>> {
-        let space = self.spaces.get(SpaceId::Handshake)?;
+        let space = self.recovery.spaces.get(SpaceId::Handshake)?;
         if !self.handshake.complete || !space.crypto.has_pending() {
             return None;
         }
@@ -328,7 +328,7 @@ impl Connection {
         if !self.keys.can_send(level) {
             return false;
         }
-        let Some(space) = self.spaces.get(SpaceId::of(level)) else { return false };
+        let Some(space) = self.recovery.spaces.get(SpaceId::of(level)) else { return false };
         if level == Level::EarlyData {
             let early = !self.keys.can_send(Level::OneRtt);
             return early && (space.probes > 0 || (may_elicit && self.has_stream_data()));
@@ -364,7 +364,7 @@ impl Connection {
         self.pending.is_pending()
             || self.local_cids.next_frame().is_some()
             || self.remote_cids.next_frame().is_some()
-            || self.ack_frequency.next_frame().is_some()
+            || self.recovery.ack_frequency.next_frame().is_some()
             || self.has_path_frames(now)
     }
 
@@ -422,7 +422,7 @@ impl Connection {
         let id = SpaceId::of(level);
         let Some(dcid) = self.remote_cids.get(out.route.key) else { return };
         self.give_up_on_silence(out.now, id);
-        let Some(space) = self.spaces.get_mut(id) else { return };
+        let Some(space) = self.recovery.spaces.get_mut(id) else { return };
         if !space.recovery.reserve() {
             return;
         }
@@ -459,7 +459,7 @@ impl Connection {
             local_cids: &mut self.local_cids,
             remote_cids: &mut self.remote_cids,
             paths: &mut self.paths,
-            ack_frequency: &mut self.ack_frequency,
+            ack_frequency: &mut self.recovery.ack_frequency,
             datagrams: &mut self.datagrams,
             streams: &mut self.streams,
             rng: &mut *self.rng,
@@ -530,7 +530,7 @@ impl Connection {
             ecn_ect: matches!(out.route.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1),
             rate,
         };
-        if let Some(space) = self.spaces.of_level_mut(level) {
+        if let Some(space) = self.recovery.spaces.of_level_mut(level) {
             space.ecn.on_sent(out.route.ecn);
             if out.purpose == Purpose::PathProbe {
                 space.recovery.on_sent_elsewhere(&info);
@@ -548,7 +548,8 @@ impl Connection {
             self.key_update_due = true;
         }
         if level == Level::Handshake && self.side.is_client() {
-            self.discard_initial_after_sealing = self.spaces.get(SpaceId::Initial).is_some();
+            self.discard_initial_after_sealing =
+                self.recovery.spaces.get(SpaceId::Initial).is_some();
         }
         self.observe(
             now,

@@ -60,7 +60,7 @@ impl Connection {
             Some(_) => return,
             None => false,
         };
-        let hints = self.unreachable.count(self.pto_count);
+        let hints = self.unreachable.count(self.recovery.pto_count());
         match what {
             Unreachable::Port if ours || hints >= PORT_HINTS => {
                 self.end(now, ConnectionError::PortUnreachable);
