@@ -65,22 +65,22 @@ impl Connection {
 
     /// True once the connection has ended; packets may still be sent to tell the peer.
     pub fn is_closed(&self) -> bool {
-        !self.state.is_open()
+        !self.termination.is_open()
     }
 
     /// True once nothing is left to do and the connection can be dropped.
     pub fn is_drained(&self) -> bool {
-        self.state.is_drained()
+        self.termination.is_drained()
     }
 
     /// Why the connection ended.
     pub fn close_reason(&self) -> Option<&ConnectionError> {
-        self.error.as_deref()
+        self.termination.error()
     }
 
     /// What TLS said when the handshake failed on this side.
     pub fn handshake_error(&self) -> Option<&HandshakeError> {
-        self.handshake_error.as_deref()
+        self.handshake.error()
     }
 }
 
@@ -93,12 +93,12 @@ impl Connection {
 
     /// True until the handshake is complete.
     pub fn is_handshaking(&self) -> bool {
-        !self.handshake.complete && self.state.is_open()
+        !self.handshake.complete && self.termination.is_open()
     }
 
     /// True while the handshake is complete and the connection open.
     pub fn is_established(&self) -> bool {
-        self.handshake.complete && self.state.is_open()
+        self.handshake.complete && self.termination.is_open()
     }
 
     /// True once the peer is known to know that the handshake is complete
@@ -189,7 +189,7 @@ impl Connection {
 
     /// A handshake that runs elsewhere has something new to say.
     pub fn handshake_progressed(&mut self, now: Time) {
-        if self.state.is_open() {
+        if self.termination.is_open() {
             let result = self.drive_handshake(now);
             self.after_tls(now, result);
         }
@@ -214,7 +214,7 @@ impl Connection {
 
     /// Updates the 1-RTT keys (RFC 9001, Section 6).
     pub fn update_keys(&mut self, now: Time) -> Result<(), KeyUpdateError> {
-        if !self.state.is_open() || !self.keys.may_update(self.handshake.confirmed) {
+        if !self.termination.is_open() || !self.keys.may_update(self.handshake.confirmed) {
             return Err(KeyUpdateError);
         }
         self.wake_keys(now);

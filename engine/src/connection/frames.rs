@@ -1,7 +1,5 @@
 //! Hands the frames of a packet to their owners.
 
-use alloc::boxed::Box;
-
 use quicket_wire::frame::ConnectionClose;
 use quicket_wire::{Frame, FrameEncode, Frames, Header, Side, TransportErrorCode};
 
@@ -54,7 +52,7 @@ impl Connection {
                 break;
             }
             self.process_frame(arrival.now, header, (level, path), &frame)?;
-            if !self.state.is_open() {
+            if !self.termination.is_open() {
                 break;
             }
         }
@@ -156,18 +154,7 @@ impl Connection {
                 ConnectionError::PeerApplication { code: *error_code, reason: reason.to_vec() }
             }
         };
-        // RFC 9000, Section 10.2.3: it stands for a code of the application, which is in a packet
-        // of a higher level, if the peer could send any: mostly behind this one.
-        let is_stand_in = matches!(
-            (level, &error),
-            (
-                Level::Initial | Level::Handshake,
-                ConnectionError::PeerTransport { code: TransportErrorCode::APPLICATION_ERROR, .. }
-            )
-        );
-        if is_stand_in {
-            self.hidden_close.get_or_insert_with(|| Box::new(error));
-        } else {
+        if let Some(error) = self.termination.on_close_received(level, error) {
             self.drain(now, error);
         }
     }

@@ -72,6 +72,7 @@ pub(super) struct HandshakeState {
     /// Client: those of the session that is resumed, until the handshake is complete.
     remembered: Option<Box<TransportParameters>>,
     pub(super) summary: Option<Box<HandshakeSummary>>,
+    error: Option<Box<HandshakeError>>,
     pub(super) early_data: EarlyData,
     pub(super) complete: bool,
     /// The level that TLS reads at.
@@ -97,6 +98,7 @@ impl HandshakeState {
             other_family: None,
             remembered: None,
             summary: None,
+            error: None,
             early_data: EarlyData::None,
             complete: false,
             read_level: Level::Initial,
@@ -167,6 +169,18 @@ impl HandshakeState {
     /// Gives back memory that only the choice of a version needed.
     pub(super) fn trim(&mut self) {
         self.versions.available = Vec::new();
+    }
+
+    /// TLS failed on this side; returns what that is to the connection.
+    fn fail(&mut self, error: HandshakeError) -> TransportError {
+        let transport = TransportError::from(error.clone());
+        self.error = Some(Box::new(error));
+        transport
+    }
+
+    /// What TLS said when it failed on this side.
+    pub(super) fn error(&self) -> Option<&HandshakeError> {
+        self.error.as_deref()
     }
 
     pub(super) fn tls(&self) -> Option<&dyn Handshake> {
@@ -282,18 +296,12 @@ impl Connection {
                 let result = tls.read(level, data);
                 stream.consume(len);
                 if let Err(error) = result {
-                    return Err(self.tls_failed(error));
+                    return Err(self.handshake.fail(error));
                 }
                 self.drive_tls(now)?;
             }
         }
         self.drive_tls(now)
-    }
-
-    fn tls_failed(&mut self, error: HandshakeError) -> TransportError {
-        let transport = TransportError::from(error.clone());
-        self.handshake_error = Some(Box::new(error));
-        transport
     }
 
     /// Collects the ClientHello and, once it is whole, starts the server's TLS.
@@ -361,12 +369,12 @@ impl Connection {
             resume: None,
             early_data,
         };
-        let mut handshake = tls.start_server(&start).map_err(|error| self.tls_failed(error))?;
+        let mut handshake = tls.start_server(&start).map_err(|error| self.handshake.fail(error))?;
         let read = handshake.read(Level::Initial, &listening.hello);
         self.handshake.tls = Some(handshake);
         if let Err(error) = read {
             // Alerts may come with nothing else to say.
-            return Err(self.tls_failed(error));
+            return Err(self.handshake.fail(error));
         }
         self.drive_tls(now)
     }
@@ -406,7 +414,7 @@ impl Connection {
             let event = match tls.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(self.tls_failed(error)),
+                Err(error) => return Err(self.handshake.fail(error)),
             };
             match event {
                 HandshakeEvent::Send(level, data) => {

@@ -27,7 +27,7 @@ impl Connection {
         config: ClientConfig,
         server_name: &str,
     ) -> Result<(), HandshakeError> {
-        if !self.handshake.held || !self.state.is_open() {
+        if !self.handshake.held || !self.termination.is_open() {
             return Ok(());
         }
         let config = ClientConfig { hold: false, ..config };
@@ -120,7 +120,7 @@ impl Connection {
     /// Closes the connection with a CONNECTION_CLOSE of type 0x1c: for servers that turn a
     /// client away, and TLS that runs elsewhere and failed.
     pub fn abort(&mut self, now: Time, error: TransportError) {
-        if self.state.is_open() {
+        if self.termination.is_open() {
             self.fail(now, error);
         }
     }

@@ -1,6 +1,5 @@
 //! From open to drained, and what the endpoint must know on the way.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -9,7 +8,7 @@ use quicket_wire::{Side, StatelessResetToken, TransportErrorCode};
 
 use super::Connection;
 use super::space::SpaceId;
-use super::state::State;
+use super::state::CloseReason;
 use crate::cid::CidEvent;
 use crate::crypto::Level;
 use crate::endpoint::EndpointEvent;
@@ -208,17 +207,47 @@ impl Connection {
         may
     }
 
+    /// An error found here closes the connection.
+    pub(super) fn fail(&mut self, now: Time, error: TransportError) {
+        self.close_with(now, CloseReason::Transport(error));
+    }
+
+    /// Sends CONNECTION_CLOSE and enters the closing state (RFC 9000, Section 10.2.1).
+    pub(super) fn close_with(&mut self, now: Time, reason: CloseReason) {
+        let until = now + self.pto().times(3);
+        if self.termination.close(until, reason) {
+            self.closed(now);
+        }
+    }
+
+    /// The peer closed: enters the draining state (RFC 9000, Section 10.2.2).
+    pub(super) fn drain(&mut self, now: Time, error: ConnectionError) {
+        let until = now + self.pto().times(3);
+        if self.termination.drain(until, error) {
+            self.closed(now);
+        }
+    }
+
+    /// Ends the connection at once, without a word.
+    pub(super) fn end(&mut self, now: Time, error: ConnectionError) {
+        if self.termination.end(error) {
+            self.closed(now);
+            self.reports.queue.push_back(EndpointEvent::Drained);
+        }
+    }
+
     /// The connection is over: tells the application.
-    pub(super) fn closed(&mut self, now: Time, error: ConnectionError) {
-        self.observe(now, &Observation::Closed(&error));
+    fn closed(&mut self, now: Time) {
+        let Some(error) = self.termination.error() else { return };
+        if let Some(observer) = &mut self.observer {
+            observer.observe(now, &Observation::Closed(error));
+        }
         self.events.close(error.clone());
-        self.error = Some(Box::new(error));
     }
 
     /// Nothing is left of the connection.
     pub(super) fn become_drained(&mut self) {
-        if !self.state.is_drained() {
-            self.state = State::Drained;
+        if self.termination.become_drained() {
             self.reports.queue.push_back(EndpointEvent::Drained);
         }
     }

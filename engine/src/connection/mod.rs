@@ -34,6 +34,7 @@ mod sealing;
 mod send_run;
 mod space;
 mod state;
+mod termination;
 mod timers;
 mod transmit;
 mod unreachable;
@@ -70,7 +71,7 @@ use receive::Waiting;
 use recovery::Recovery;
 pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
 use space::{Space, SpaceId};
-use state::State;
+use termination::Termination;
 pub use transmit::{Transmit, TransmitStatus};
 pub use unreachable::Unreachable;
 
@@ -137,14 +138,7 @@ pub struct Connection {
     endpoint: Arc<EndpointConfig>,
     server_config: Option<Arc<ServerConfig>>,
     rng: Box<dyn Random>,
-    state: State,
-    // What comes at the end, if ever, is boxed: most connections are idle ones.
-    error: Option<Box<crate::ConnectionError>>,
-    /// The peer's CONNECTION_CLOSE that may hide a code of the application, which is looked for in
-    /// the packets that are at hand (RFC 9000, Section 10.2.3).
-    hidden_close: Option<Box<crate::ConnectionError>>,
-    handshake_error: Option<Box<HandshakeError>>,
-
+    termination: Termination,
     keys: Box<Keys>,
     handshake: Box<HandshakeState>,
     /// Client: the token for Initial packets, from Retry or an earlier connection.
@@ -298,10 +292,7 @@ impl Connection {
         Box::new(Self {
             side,
             server_config: None,
-            state: State::Open,
-            error: None,
-            hidden_close: None,
-            handshake_error: None,
+            termination: Termination::new(),
             keys,
             handshake: Box::new(HandshakeState::new(cids, versions, deadline)),
             initial_token: Vec::new(),
@@ -385,7 +376,7 @@ impl core::fmt::Debug for Connection {
         f.debug_struct("Connection")
             .field("side", &self.side)
             .field("remote", &self.remote())
-            .field("state", &self.state)
+            .field("state", self.termination.state())
             .finish_non_exhaustive()
     }
 }

@@ -296,7 +296,7 @@ impl Connection {
     /// This host has a network again, after a time in which nothing went out: probes at once, and
     /// not when a timeout says so that has grown meanwhile (RFC 9002, Section 6.2.1).
     pub fn on_network_returned(&mut self, now: Time) {
-        if !self.state.is_open() {
+        if !self.termination.is_open() {
             return;
         }
         // RFC 9002, Section 6.2.1: the back-off is for a network that does not answer.

@@ -80,8 +80,8 @@ impl Connection {
     pub fn handle_datagram(&mut self, now: Time, datagram: &mut Datagram<'_>) {
         let len = datagram.data.len();
         self.counters.count().udp_received(len);
-        if !self.state.is_open() {
-            self.state.on_datagram_while_closing(now);
+        if !self.termination.is_open() {
+            self.termination.on_datagram(now);
             return;
         }
         self.wake_keys(now);
@@ -91,7 +91,7 @@ impl Connection {
         let opened_before = self.counters.count().packets_received;
         let mut first_dcid = None;
         let mut rest = &mut *datagram.data;
-        while !rest.is_empty() && self.state.is_open() {
+        while !rest.is_empty() && self.termination.is_open() {
             let Ok(header) = Header::parse(rest, self.endpoint.cid_generator.len()) else {
                 self.drop_packet(now, None, rest.len(), DropReason::Malformed);
                 break;
@@ -133,7 +133,7 @@ impl Connection {
     /// Lets TLS read what came, and opens what waited for its keys.
     pub(super) fn after_receiving(&mut self, now: Time) {
         self.read_all(now);
-        if let Some(error) = self.hidden_close.take() {
+        if let Some(error) = self.termination.take_hidden_close() {
             self.drain(now, *error);
         }
     }
@@ -142,7 +142,7 @@ impl Connection {
         // Each round opens packets only if new keys came, so there are at most as many rounds as
         // key changes.
         for _ in 0..8 {
-            if !self.state.is_open() {
+            if !self.termination.is_open() {
                 return;
             }
             if core::mem::take(&mut self.crypto_received)
@@ -161,7 +161,7 @@ impl Connection {
     fn retry_waiting_packets(&mut self) {
         for _ in 0..self.waiting.0.len() {
             let Some(mut packet) = self.waiting.0.pop_front() else { return };
-            if !self.state.is_open() {
+            if !self.termination.is_open() {
                 return;
             }
             self.handle_packet(&packet.arrival, &packet.header, &mut packet.data, packet.bare);

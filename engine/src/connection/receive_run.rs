@@ -119,7 +119,7 @@ impl Connection {
 
     /// A run, if the connection is in a state to receive one.
     fn begin_run(&mut self, now: Time, (tuple, ecn): (FourTuple, EcnCodepoint)) -> Option<Run> {
-        let plain = self.state.is_open()
+        let plain = self.termination.is_open()
             && self.handshake.confirmed
             && self.observer.is_none()
             && !self.keys.is_1rtt_plain();
@@ -211,7 +211,7 @@ impl Connection {
         let now = arrival.now;
         let cid_len = self.endpoint.cid_generator.len();
         let Ok(header) = Header::parse(packet, cid_len) else { return };
-        if !self.state.is_open() {
+        if !self.termination.is_open() {
             return;
         }
         match next {

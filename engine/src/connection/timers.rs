@@ -1,9 +1,8 @@
 //! What happens when time passes.
 
 use super::Connection;
-use super::state::State;
 use super::transmit::ACK_ROOM;
-use crate::error::{ConnectionError, TransportError};
+use crate::error::ConnectionError;
 use crate::time::{Duration, Earliest, Time};
 
 /// Deadlines of what is done only once the handshake is confirmed.
@@ -21,8 +20,8 @@ impl Connection {
     /// When to call [`Connection::handle_timeout`] next, if nothing else happens before; `None`
     /// if never.
     pub fn poll_timeout(&self) -> Option<Time> {
-        if !self.state.is_open() {
-            return self.state.deadline();
+        if !self.termination.is_open() {
+            return self.termination.deadline();
         }
         let handshake = &self.handshake;
         let first = Earliest::NEVER
@@ -59,13 +58,13 @@ impl Connection {
 
     /// Does what is due at `now`. Harmless when called too early.
     pub fn handle_timeout(&mut self, now: Time) {
-        if let Some(until) = self.state.deadline() {
+        if let Some(until) = self.termination.deadline() {
             if until <= now {
                 self.become_drained();
             }
             return;
         }
-        if self.state.is_drained() || self.check_ends(now) {
+        if self.termination.is_drained() || self.check_ends(now) {
             return;
         }
         if self.pacing_until.is_some_and(|at| at <= now) {
@@ -147,39 +146,5 @@ impl Connection {
         } else {
             self.idle.on_nothing_owed();
         }
-    }
-
-    /// An error found here closes the connection.
-    pub(super) fn fail(&mut self, now: Time, error: TransportError) {
-        self.close_with(now, super::state::CloseReason::Transport(error));
-    }
-
-    /// Sends CONNECTION_CLOSE and enters the closing state (RFC 9000, Section 10.2.1).
-    pub(super) fn close_with(&mut self, now: Time, reason: super::state::CloseReason) {
-        if !self.state.is_open() {
-            return;
-        }
-        let error = reason.to_error();
-        let until = now + self.pto().times(3);
-        self.state = State::closing(until, reason);
-        self.closed(now, error);
-    }
-
-    /// The peer closed: enters the draining state (RFC 9000, Section 10.2.2).
-    pub(super) fn drain(&mut self, now: Time, error: ConnectionError) {
-        if !self.state.is_open() {
-            return;
-        }
-        self.state = State::Draining { until: now + self.pto().times(3) };
-        self.closed(now, error);
-    }
-
-    /// Ends the connection at once, without a word.
-    pub(super) fn end(&mut self, now: Time, error: ConnectionError) {
-        if !self.state.is_open() {
-            return;
-        }
-        self.closed(now, error);
-        self.become_drained();
     }
 }

@@ -161,7 +161,7 @@ impl Connection {
             return status;
         }
         self.watch_key_usage(now);
-        let draft = match self.state {
+        let draft = match self.termination.state() {
             State::Draining { .. } | State::Drained => None,
             State::Closing { .. } => {
                 self.transmit_last_flight(now, buf).or_else(|| self.transmit_close(now, buf))
@@ -190,8 +190,7 @@ impl Connection {
         buf: &mut [u8],
         draft: Draft<Transmit>,
     ) -> Option<TransmitStatus> {
-        // RFC 9000, Section 10.2.2: nothing is sent once the peer has closed, nor later.
-        if matches!(self.state, State::Draining { .. } | State::Drained) {
+        if !self.termination.may_send() {
             self.seal_queue.abandon(draft);
             return None;
         }
@@ -217,7 +216,7 @@ impl Connection {
             Sealing::Failed => {
                 self.drain(now, ConnectionError::Transport(CIPHER_FAILED));
                 // Whoever sends on hears of it by a stateless reset.
-                self.state = State::Draining { until: now };
+                self.termination.cut_short(now);
                 Some(TransmitStatus::Idle)
             }
         }

@@ -52,7 +52,7 @@ impl Connection {
     /// reached is believed when three have.
     pub fn on_unreachable(&mut self, now: Time, what: Unreachable, quoted: &[u8]) {
         let attempt = self.side == Side::Client && !self.has_received();
-        if !self.state.is_open() || !attempt || self.handshake.cids.retry_scid.is_some() {
+        if !self.termination.is_open() || !attempt || self.handshake.cids.retry_scid.is_some() {
             return;
         }
         let ours = match destination(quoted) {
