@@ -231,7 +231,7 @@ impl Connection {
     /// Replaces all our connection IDs (RFC 9000, Section 5.1.2); false if a replacement is
     /// under way.
     pub fn rotate_local_cids(&mut self, now: Time) -> bool {
-        let rotated = self.local_cids.rotate();
+        let rotated = self.cids.local.rotate();
         self.issue_cids(now);
         rotated
     }
@@ -239,7 +239,7 @@ impl Connection {
     /// Addresses the peer by another of its connection IDs; false if it has given us no other.
     pub fn rotate_remote_cid(&mut self, now: Time) -> bool {
         let key = self.paths.active().key();
-        let rotated = match self.remote_cids.rotate(key) {
+        let rotated = match self.cids.remote.rotate(key) {
             Ok(rotated) => rotated,
             Err(error) => {
                 self.fail(now, error);
@@ -252,26 +252,26 @@ impl Connection {
 
     /// The numbers of our connection IDs.
     pub fn local_cid_numbers(&self) -> CidNumbers {
-        self.local_cids.numbers()
+        self.cids.local.numbers()
     }
 
     /// The numbers of the peer's connection IDs.
     pub fn remote_cid_numbers(&self) -> CidNumbers {
-        self.remote_cids.numbers(self.paths.active().key())
+        self.cids.remote.numbers(self.paths.active().key())
     }
 
     /// Has the peer retire our connection IDs below this number (RFC 9000, Section 5.1.2); false
     /// if the number is not above that of an earlier request and below that of the next
     /// connection ID, or an earlier request is unanswered.
     pub fn retire_local_cids(&mut self, now: Time, prior_to: u64) -> bool {
-        let retires = self.local_cids.retire_prior_to(prior_to);
+        let retires = self.cids.local.retire_prior_to(prior_to);
         self.issue_cids(now);
         retires
     }
 
     /// Retires the peer's connection IDs below this number; paths that used them take others.
     pub fn retire_remote_cids(&mut self, now: Time, prior_to: u64) {
-        if let Err(error) = self.remote_cids.retire_prior_to(prior_to) {
+        if let Err(error) = self.cids.remote.retire_prior_to(prior_to) {
             self.fail(now, error);
         }
         self.report_cids(now);
@@ -280,7 +280,7 @@ impl Connection {
     /// Addresses the peer by its connection ID of this number; false if there is none or it was
     /// used already.
     pub fn use_remote_cid(&mut self, now: Time, sequence: u64) -> bool {
-        let switched = self.remote_cids.switch_to(self.paths.active().key(), sequence);
+        let switched = self.cids.remote.switch_to(self.paths.active().key(), sequence);
         self.report_cids(now);
         switched
     }

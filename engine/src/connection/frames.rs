@@ -91,13 +91,13 @@ impl Connection {
             }
             Frame::NewToken(frame) => self.on_new_token(frame.token),
             Frame::NewConnectionId(frame) => {
-                self.remote_cids.on_new_connection_id(frame)?;
+                self.cids.remote.on_new_connection_id(frame)?;
                 self.events.push(Event::ConnectionIdsChanged);
                 Ok(())
             }
             Frame::RetireConnectionId(frame) => {
                 let linger = self.pto().times(3);
-                self.local_cids.on_retire(now, frame, &header.dcid, linger)?;
+                self.cids.local.on_retire(now, frame, &header.dcid, linger)?;
                 self.issue_cids(now);
                 self.events.push(Event::ConnectionIdsChanged);
                 Ok(())

@@ -490,7 +490,7 @@ impl Connection {
         self.idle.negotiate(Duration::from_millis(theirs.max_idle_timeout));
         self.streams.set_peer_limits(theirs);
         self.datagrams.set_peer_limit(theirs.max_datagram_frame_size);
-        self.local_cids.set_peer_limit(theirs.active_connection_id_limit);
+        self.cids.local.set_peer_limit(theirs.active_connection_id_limit);
         self.paths.on_peer_parameters(theirs.disable_active_migration, theirs.max_udp_payload_size);
         self.grease_fixed_bit = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
         let min_ack_delay = theirs.min_ack_delay.filter(|_| self.config.ack_frequency);
@@ -499,10 +499,11 @@ impl Connection {
             Duration::from_millis(theirs.max_ack_delay),
         );
         if let Some(token) = theirs.stateless_reset_token {
-            self.remote_cids.set_initial_token(token);
+            self.cids.remote.set_initial_token(token);
         }
         if let Some(preferred) = &theirs.preferred_address {
-            self.remote_cids
+            self.cids
+                .remote
                 .add_preferred(preferred.connection_id, preferred.stateless_reset_token);
         }
         self.report_cids(now);

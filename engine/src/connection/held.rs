@@ -91,7 +91,7 @@ impl Connection {
         self.streams = application::new_streams(self.side, config, &mut *self.rng);
         self.streams.follow(followed);
         self.datagrams = application::new_datagrams(config);
-        self.remote_cids.set_limit(config.active_connection_id_limit);
+        self.cids.remote.set_limit(config.active_connection_id_limit);
         self.recovery.spaces.data.acks = AckScheduler::new(ack_policy(config));
         self.idle = Idle::new(
             now,

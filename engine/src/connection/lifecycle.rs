@@ -9,12 +9,13 @@ use quicket_wire::{Side, StatelessResetToken, TransportErrorCode};
 use super::Connection;
 use super::space::SpaceId;
 use super::state::CloseReason;
-use crate::cid::CidEvent;
+use crate::cid::{CidEvent, ConnectionIds};
 use crate::crypto::Level;
 use crate::endpoint::EndpointEvent;
 use crate::error::{ConnectionError, TransportError};
 use crate::event::Event;
 use crate::observer::Observation;
+use crate::path::Paths;
 use crate::stateless_reset;
 use crate::time::Time;
 use crate::token::{self, TokenSealer};
@@ -36,6 +37,30 @@ impl Reports {
     pub(super) fn trim(&mut self) {
         self.queue.shrink_to_fit();
         self.resets.shrink_to_fit();
+    }
+
+    /// Tells of connection IDs, ours and the peer's, that are new or retired.
+    fn on_cids(&mut self, now: Time, cids: &mut ConnectionIds, paths: &Paths) {
+        while let Some(event) = cids.local.poll_event(now) {
+            self.queue.push_back(match event {
+                CidEvent::Added(cid) => EndpointEvent::CidAdded(cid),
+                CidEvent::Retired(cid) => EndpointEvent::CidRetired(cid),
+            });
+        }
+        let generation = cids.remote.generation();
+        if self.generation == Some(generation) {
+            return;
+        }
+        self.generation = Some(generation);
+        let remote = paths.active().remote();
+        if let Some(former) = self.resets_of.replace(remote) {
+            let removed = |token| EndpointEvent::ResetTokenRemoved(former, token);
+            self.queue.extend(self.resets.drain(..).map(removed));
+        }
+        for token in cids.remote.reset_tokens() {
+            self.resets.push(*token);
+            self.queue.push_back(EndpointEvent::ResetTokenAdded(remote, *token));
+        }
     }
 
     /// The peer is at this address now. From another one its stateless reset tokens are good no more
@@ -73,38 +98,18 @@ impl Connection {
         if !self.handshake.complete {
             return;
         }
-        for _ in 0..self.local_cids.wanted(now) {
-            let cid = self.endpoint.cid_generator.generate(&mut *self.rng);
-            let key = self.endpoint.reset_key_of(&cid);
-            let token = stateless_reset::token(&**self.keys.crypto(), &key, &cid);
-            self.local_cids.issue(cid, token);
-        }
+        let (endpoint, crypto, rng) = (&self.endpoint, self.keys.crypto(), &mut self.rng);
+        self.cids.issue(now, || {
+            let cid = endpoint.cid_generator.generate(&mut **rng);
+            let token = stateless_reset::token(&**crypto, &endpoint.reset_key_of(&cid), &cid);
+            (cid, token)
+        });
         self.report_cids(now);
     }
 
     /// Tells the endpoint of new and retired connection IDs, ours and the peer's.
     pub(super) fn report_cids(&mut self, now: Time) {
-        while let Some(event) = self.local_cids.poll_event(now) {
-            self.reports.queue.push_back(match event {
-                CidEvent::Added(cid) => EndpointEvent::CidAdded(cid),
-                CidEvent::Retired(cid) => EndpointEvent::CidRetired(cid),
-            });
-        }
-        let generation = self.remote_cids.generation();
-        if self.reports.generation == Some(generation) {
-            return;
-        }
-        self.reports.generation = Some(generation);
-        let remote = self.paths.active().remote();
-        let reports = &mut self.reports;
-        if let Some(former) = reports.resets_of.replace(remote) {
-            let removed = |token| EndpointEvent::ResetTokenRemoved(former, token);
-            reports.queue.extend(reports.resets.drain(..).map(removed));
-        }
-        for token in self.remote_cids.reset_tokens() {
-            reports.resets.push(*token);
-            reports.queue.push_back(EndpointEvent::ResetTokenAdded(remote, *token));
-        }
+        self.reports.on_cids(now, &mut self.cids, &self.paths);
     }
 
     /// Not where it has failed: what is left of it counts until it is drained.

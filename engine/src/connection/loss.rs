@@ -65,9 +65,9 @@ impl AckSink for Fates<'_> {
             SentFrame::Stream { .. } => self.acked_stream_frame(frame),
             SentFrame::Ack { largest } => self.received.on_ack_of_ack(largest),
             SentFrame::Crypto { offset, len } => self.crypto.on_acked(offset, len),
-            SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_acked(sequence),
+            SentFrame::NewConnectionId { sequence } => parts.cids.local.on_frame_acked(sequence),
             SentFrame::RetireConnectionId { sequence } => {
-                parts.remote_cids.on_frame_acked(sequence);
+                parts.cids.remote.on_frame_acked(sequence);
             }
             SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_acked(sequence),
             SentFrame::Datagram { id } => parts.datagrams.on_acked(id),
@@ -138,8 +138,8 @@ fn lost_frame(
         | SentFrame::StreamDataBlocked { .. }
         | SentFrame::StreamsBlocked { .. } => parts.streams.on_lost(frame),
         SentFrame::Crypto { offset, len } => crypto.on_lost(offset, len),
-        SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_lost(sequence),
-        SentFrame::RetireConnectionId { sequence } => parts.remote_cids.on_frame_lost(sequence),
+        SentFrame::NewConnectionId { sequence } => parts.cids.local.on_frame_lost(sequence),
+        SentFrame::RetireConnectionId { sequence } => parts.cids.remote.on_frame_lost(sequence),
         SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_lost(sequence),
         SentFrame::Datagram { id } => parts.datagrams.on_lost(id),
         SentFrame::PathChallenge { data } => parts.paths.on_challenge_lost(data),

@@ -47,7 +47,7 @@ use core::net::SocketAddr;
 use quicket_wire::{ConnectionId, Side};
 
 use crate::ack::{AckFrequencySender, AckPolicy, AckScheduler};
-use crate::cid::{LocalCids, RemoteCids};
+use crate::cid::{ConnectionIds, LocalCids, RemoteCids};
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
 use crate::crypto::{CryptoProvider, HandshakeError};
 use crate::datagrams::Datagrams;
@@ -149,8 +149,7 @@ pub struct Connection {
     streams: Box<Streams>,
     datagrams: Datagrams,
     pending: Pending,
-    local_cids: LocalCids,
-    remote_cids: RemoteCids,
+    cids: ConnectionIds,
     paths: Box<Paths>,
     idle: Idle,
 
@@ -186,8 +185,7 @@ struct Parts<'a> {
     streams: &'a mut Streams,
     datagrams: &'a mut Datagrams,
     pending: &'a mut Pending,
-    local_cids: &'a mut LocalCids,
-    remote_cids: &'a mut RemoteCids,
+    cids: &'a mut ConnectionIds,
     ack_frequency: &'a mut AckFrequencySender,
     paths: &'a mut Paths,
     counters: &'a mut Tally,
@@ -286,7 +284,11 @@ impl Connection {
         let tuple = paths::four_tuple(local, remote);
         let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
-        let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
+        let limit = config.active_connection_id_limit;
+        let connection_ids = ConnectionIds {
+            local: LocalCids::new(scid),
+            remote: RemoteCids::new(initial_dcid, first, limit),
+        };
         let acks = AckScheduler::new(ack_policy(&config));
         let recovery = Recovery::new(now, side.is_client(), acks, config.crypto_buffer);
         Box::new(Self {
@@ -300,8 +302,7 @@ impl Connection {
             streams: application::new_streams(side, &config, &mut *rng),
             datagrams: application::new_datagrams(&config),
             pending: Pending::default(),
-            local_cids: LocalCids::new(scid),
-            remote_cids,
+            cids: connection_ids,
             paths,
             idle: Idle::new(
                 now,
@@ -339,8 +340,7 @@ impl Connection {
             streams: &mut self.streams,
             datagrams: &mut self.datagrams,
             pending: &mut self.pending,
-            local_cids: &mut self.local_cids,
-            remote_cids: &mut self.remote_cids,
+            cids: &mut self.cids,
             ack_frequency: &mut self.recovery.ack_frequency,
             paths: &mut self.paths,
             counters: &mut self.counters,

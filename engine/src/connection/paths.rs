@@ -90,7 +90,7 @@ impl Connection {
             now,
             is_probing: true,
             is_largest: false,
-            local_cid: self.local_cids.sequence_of(dcid).unwrap_or(0),
+            local_cid: self.cids.local.sequence_of(dcid).unwrap_or(0),
             pto: self.validation_pto(),
         }
     }
@@ -135,8 +135,7 @@ impl Connection {
     /// changed under it, or else an unused one (RFC 9000, Section 9.5). False if there is none.
     fn give_cid(&mut self, key: PathKey) -> bool {
         let shared = self.paths.shares_cid_with(key);
-        shared.and_then(|other| self.remote_cids.share(other, key)).is_some()
-            || self.remote_cids.take_unused(key).is_some()
+        self.cids.give(key, shared)
     }
 
     /// A packet of the application data space was processed on path `key`.
@@ -190,7 +189,7 @@ impl Connection {
 
     fn release_removed_paths(&mut self) -> Result<(), TransportError> {
         while let Some(key) = self.paths.take_removed() {
-            self.remote_cids.release(key)?;
+            self.cids.remote.release(key)?;
         }
         Ok(())
     }
@@ -236,12 +235,12 @@ impl Connection {
     /// Says why the connection cannot move, or not now.
     pub fn migrate(&mut self, now: Time, local: SocketAddr) -> Result<(), MigrationError> {
         let tuple = FourTuple { local, remote: self.remote() };
-        if self.remote_cids.unused() == 0 && !self.remote_cids.is_zero_length() {
+        if !self.cids.allow_another_path() {
             return Err(MigrationError::NoConnectionId);
         }
         let pto = self.validation_pto();
         let key = self.paths.migrate(tuple, now, pto, &mut *self.rng)?;
-        self.remote_cids.take_unused(key);
+        self.cids.remote.take_unused(key);
         self.report_cids(now);
         Ok(())
     }
@@ -322,7 +321,7 @@ impl Connection {
         };
         let pto = self.validation_pto();
         if let Ok(key) = self.paths.move_when_valid(tuple, now, pto, &mut *self.rng) {
-            self.remote_cids.take_unused(key);
+            self.cids.remote.take_unused(key);
         }
     }
 
@@ -377,7 +376,7 @@ impl Connection {
         }
         let connection_id = self.endpoint.cid_generator.generate(&mut *self.rng);
         let stateless_reset_token = token(&connection_id);
-        self.local_cids.add_preferred(connection_id, stateless_reset_token);
+        self.cids.local.add_preferred(connection_id, stateless_reset_token);
         self.paths.set_preferred_address();
         ours.preferred_address = Some(Box::new(quicket_wire::PreferredAddress {
             ipv4,
@@ -403,7 +402,7 @@ impl Connection {
             path.key() != active
                 && (path.responses.has_pending() || path.validation.is_challenge_due(now))
                 && path.sendable() >= MIN_PACKET
-                && self.remote_cids.get(path.key()).is_some()
+                && self.cids.remote.get(path.key()).is_some()
         };
         let path = self.paths.iter().find(wants)?;
         let says_last_word = path.is_left() && path.responses.has_pending();
@@ -425,11 +424,11 @@ impl Connection {
     /// should retire the connection ID of an address that it uses no more (Section 5.1.2). The
     /// path stays for what comes late.
     fn leave_path(&mut self, now: Time, key: PathKey) {
-        if self.remote_cids.is_zero_length() {
+        if self.cids.remote.is_zero_length() {
             return;
         }
         // The endpoint hears of it with the next packet: not in between, while packets go out.
-        if let Err(error) = self.remote_cids.release(key) {
+        if let Err(error) = self.cids.remote.release(key) {
             self.fail(now, error);
         }
     }

@@ -26,8 +26,7 @@ impl Connection {
         }
         self.streams.trim();
         self.datagrams.trim();
-        self.local_cids.trim();
-        self.remote_cids.trim();
+        self.cids.trim();
         self.events.trim();
         self.reports.trim();
         self.seal_queue.trim();

@@ -449,7 +449,7 @@ impl Connection {
     pub(super) fn detect_stateless_reset(&mut self, now: Time, datagram: &[u8]) {
         let crypto = self.keys.crypto().clone();
         let is_reset = stateless_reset::candidate_token(datagram)
-            .is_some_and(|token| self.remote_cids.is_reset_token(&*crypto, &token.0));
+            .is_some_and(|token| self.cids.remote.is_reset_token(&*crypto, &token.0));
         if is_reset {
             self.end(now, ConnectionError::StatelessReset);
         }
@@ -459,7 +459,7 @@ impl Connection {
     pub(super) fn remember_peer_cid(&mut self, scid: ConnectionId) {
         if self.handshake.cids.remote_scid.is_none() {
             self.handshake.cids.remote_scid = Some(scid);
-            self.remote_cids.set_initial(scid);
+            self.cids.remote.set_initial(scid);
         }
     }
 }

@@ -49,7 +49,7 @@ impl Connection {
     /// keys of the new connection ID (RFC 9000, Section 17.2.5.2 and 17.2.5.3).
     fn restart_initial(&mut self, now: Time, dcid: ConnectionId) {
         self.handshake.cids.initial_dcid = dcid;
-        self.remote_cids.set_initial(dcid);
+        self.cids.remote.set_initial(dcid);
         self.keys.discard_initial();
         let version = self.handshake.versions.current;
         self.keys.derive_initial(version, &dcid, self.side);

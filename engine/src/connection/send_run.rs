@@ -98,7 +98,7 @@ impl Connection {
             first.saturating_add(most as u64),
             data.recovery.largest_acked(),
         );
-        let dcid = self.remote_cids.get(space.route.key)?;
+        let dcid = self.cids.remote.get(space.route.key)?;
         let path = self.paths.get_mut(space.route.key)?;
         let header = ShortHeader {
             dcid,

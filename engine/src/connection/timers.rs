@@ -29,7 +29,7 @@ impl Connection {
             .or(self.pacing_until)
             .or(self.ack_deadline())
             .or(self.keys.previous_expires())
-            .or(self.local_cids.timeout())
+            .or(self.cids.local.timeout())
             .or(self.paths.timeout());
         let pto = self.pto();
         let first = first.or(self.idle.deadline(pto)).or(self.early_keys_expire);
@@ -126,7 +126,7 @@ impl Connection {
     /// comes next ends that.
     fn ack_deadline(&self) -> Option<Time> {
         let path = self.paths.active();
-        if path.sendable_data() < ACK_ROOM || self.remote_cids.get(path.key()).is_none() {
+        if path.sendable_data() < ACK_ROOM || self.cids.remote.get(path.key()).is_none() {
             return None;
         }
         self.recovery.ack_deadline(|level| self.keys.can_send(level))

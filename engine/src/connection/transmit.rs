@@ -361,8 +361,7 @@ impl Connection {
     /// Whether there are frames for 1-RTT packets that are not the streams' or DATAGRAM.
     pub(super) fn has_1rtt_control(&self, now: Time) -> bool {
         self.pending.is_pending()
-            || self.local_cids.next_frame().is_some()
-            || self.remote_cids.next_frame().is_some()
+            || self.cids.has_frames()
             || self.recovery.ack_frequency.next_frame().is_some()
             || self.has_path_frames(now)
     }
@@ -419,7 +418,7 @@ impl Connection {
     ) {
         self.wake_keys(out.now);
         let id = SpaceId::of(level);
-        let Some(dcid) = self.remote_cids.get(out.route.key) else { return };
+        let Some(dcid) = self.cids.remote.get(out.route.key) else { return };
         self.give_up_on_silence(out.now, id);
         let Some(space) = self.recovery.spaces.get_mut(id) else { return };
         if !space.recovery.reserve() {
@@ -455,8 +454,7 @@ impl Connection {
             path: out.route.key,
             ack_delay_exponent: exponent_of(self.handshake.local_parameters.as_ref()),
             pending: &mut self.pending,
-            local_cids: &mut self.local_cids,
-            remote_cids: &mut self.remote_cids,
+            cids: &mut self.cids,
             paths: &mut self.paths,
             ack_frequency: &mut self.recovery.ack_frequency,
             datagrams: &mut self.datagrams,
