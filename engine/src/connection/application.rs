@@ -332,7 +332,7 @@ impl Connection {
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
         Stats {
-            counters: self.counters.get(),
+            counters: self.reporting.counters.get(),
             path: self.path_stats(),
             streams: self.streams.len(),
             send_buffered: self.streams.held(),
@@ -367,6 +367,6 @@ impl Connection {
 
     /// Reports everything to `observer` from now on.
     pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
-        self.observer = observer;
+        self.reporting.observer = observer;
     }
 }

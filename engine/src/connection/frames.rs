@@ -46,7 +46,7 @@ impl Connection {
             }
             summary.ack_eliciting |= frame.is_ack_eliciting();
             summary.probing_only &= frame.is_probing();
-            self.counters.count().frames_received.add(frame.frame_type(), 1);
+            self.reporting.counters.count().frames_received.add(frame.frame_type(), 1);
             if let Frame::ConnectionClose(close) = &frame {
                 self.on_connection_close(arrival.now, level, close);
                 break;
@@ -86,20 +86,20 @@ impl Connection {
             Frame::StreamsBlocked(frame) => self.streams.on_streams_blocked(frame),
             Frame::Datagram(datagram) => {
                 self.datagrams.on_frame(datagram)?;
-                self.events.push(Event::DatagramReceived);
+                self.reporting.events.push(Event::DatagramReceived);
                 Ok(())
             }
             Frame::NewToken(frame) => self.on_new_token(frame.token),
             Frame::NewConnectionId(frame) => {
                 self.cids.remote.on_new_connection_id(frame)?;
-                self.events.push(Event::ConnectionIdsChanged);
+                self.reporting.events.push(Event::ConnectionIdsChanged);
                 Ok(())
             }
             Frame::RetireConnectionId(frame) => {
                 let linger = self.pto().times(3);
                 self.cids.local.on_retire(now, frame, &header.dcid, linger)?;
                 self.issue_cids(now);
-                self.events.push(Event::ConnectionIdsChanged);
+                self.reporting.events.push(Event::ConnectionIdsChanged);
                 Ok(())
             }
             Frame::PathChallenge(frame) => {
@@ -122,7 +122,7 @@ impl Connection {
                 "a client sent NEW_TOKEN",
             ));
         }
-        self.events.push(Event::NewToken(token.to_vec()));
+        self.reporting.events.push(Event::NewToken(token.to_vec()));
         Ok(())
     }
 

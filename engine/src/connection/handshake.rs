@@ -255,7 +255,7 @@ impl Connection {
         let reserved = self.rng.below(1 << 20).saturating_mul(31).saturating_add(27);
         let grease = self.config.grease.then_some((reserved, noise.as_slice()));
         ours.encode(self.side, &mut encoded, grease);
-        self.observe(
+        self.reporting.observe(
             now,
             &Observation::Parameters { direction: Direction::Send, parameters: &ours },
         );
@@ -267,7 +267,7 @@ impl Connection {
     pub(super) fn drive_handshake(&mut self, now: Time) -> Result<(), TransportError> {
         if self.handshake.listening().is_some() {
             self.read_client_hello(now)?;
-        } else if self.side.is_client() && self.has_received() {
+        } else if self.side.is_client() && self.reporting.has_received() {
             // RFC 9000, Section 6.2: no Version Negotiation packet counts after this.
             self.handshake.opening = None;
         }
@@ -335,7 +335,7 @@ impl Connection {
                 alpn: hello.alpn().map(<[u8]>::to_vec).collect(),
                 server_name: hello.server_name().map(String::from),
             };
-            self.events.push(event);
+            self.reporting.events.push(event);
             return Ok(());
         }
         let tls = listening.config.tls.clone();
@@ -388,7 +388,7 @@ impl Connection {
             self.keys.derive_initial(version, &dcid, self.side);
         }
         self.keys.set_version(version);
-        self.observe(now, &Observation::Version(version));
+        self.reporting.observe(now, &Observation::Version(version));
     }
 
     /// Does what TLS asks for, and gives whom TLS waits for some time.
@@ -425,7 +425,7 @@ impl Connection {
                 }
                 HandshakeEvent::Secret(level, direction, secret) => {
                     self.keys.install(level, direction, secret);
-                    self.observe(now, &Observation::KeyInstalled { level, direction });
+                    self.reporting.observe(now, &Observation::KeyInstalled { level, direction });
                     self.on_key_installed(now, level, direction);
                 }
                 HandshakeEvent::PeerTransportParameters(encoded) => {
@@ -441,7 +441,7 @@ impl Connection {
     /// RFC 9001, Section 4.9.3.
     pub(super) fn discard_early_keys(&mut self, now: Time) {
         if self.keys.discard_early() {
-            self.observe(now, &Observation::KeysDiscarded { level: Level::EarlyData });
+            self.reporting.observe(now, &Observation::KeysDiscarded { level: Level::EarlyData });
         }
     }
 
@@ -455,7 +455,7 @@ impl Connection {
                 self.handshake.early_data = EarlyData::Offered;
                 self.streams.set_peer_limits(old);
                 self.datagrams.set_peer_limit(old.max_datagram_frame_size);
-                self.events.push(Event::EarlyDataReady);
+                self.reporting.events.push(Event::EarlyDataReady);
             }
             (Level::OneRtt, Direction::Send, Side::Client) => self.discard_early_keys(now),
             (Level::EarlyData | Level::OneRtt, Direction::Send, Side::Server)
@@ -473,7 +473,7 @@ impl Connection {
         if self.side.is_client() {
             handshake.versions.check(theirs.version_information.as_ref())?;
         }
-        self.observe(
+        self.reporting.observe(
             now,
             &Observation::Parameters { direction: Direction::Receive, parameters: &theirs },
         );
@@ -554,9 +554,9 @@ impl Connection {
         self.handshake.remembered = None;
         // 1-RTT packets may have waited for this (RFC 9001, Section 5.7).
         self.retry_waiting = true;
-        self.observe(now, &Observation::HandshakeComplete(&summary));
+        self.reporting.observe(now, &Observation::HandshakeComplete(&summary));
         self.handshake.summary = Some(summary);
-        self.events.push(Event::HandshakeComplete);
+        self.reporting.events.push(Event::HandshakeComplete);
         if self.side == Side::Server {
             // RFC 9001, Section 4.9.3: 0-RTT packets may still be on their way.
             self.early_keys_expire = Some(now + self.pto().times(3));
@@ -575,17 +575,17 @@ impl Connection {
         if core::mem::replace(&mut self.handshake.confirmed, true) {
             return;
         }
-        self.observe(now, &Observation::HandshakeConfirmed);
+        self.reporting.observe(now, &Observation::HandshakeConfirmed);
         self.discard_space(now, SpaceId::Initial);
         self.discard_space(now, SpaceId::Handshake);
         self.on_confirmed(now);
-        self.events.push(Event::HandshakeConfirmed);
+        self.reporting.events.push(Event::HandshakeConfirmed);
     }
 
     fn on_session_ticket(&mut self, ticket: &[u8]) {
         if let Some(theirs) = &self.handshake.remote_parameters {
             let session = Session::encode(self.handshake.versions.current, &theirs.get(), ticket);
-            self.events.push(Event::SessionTicket(session));
+            self.reporting.events.push(Event::SessionTicket(session));
         }
     }
 }

@@ -63,7 +63,7 @@ impl Connection {
             local: self.local(),
         };
         let mut begun = Self::client(start, client)?;
-        begun.observer = self.observer.take();
+        begun.reporting.observer = self.reporting.observer.take();
         begun.streams.follow(self.streams.is_followed());
         core::mem::swap(self, &mut *begun);
         Ok(())

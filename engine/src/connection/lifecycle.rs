@@ -1,96 +1,38 @@
 //! From open to drained, and what the endpoint must know on the way.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use core::net::SocketAddr;
-
-use quicket_wire::{Side, StatelessResetToken, TransportErrorCode};
+use quicket_wire::{Side, TransportErrorCode};
 
 use super::Connection;
 use super::space::SpaceId;
 use super::state::CloseReason;
-use crate::cid::{CidEvent, ConnectionIds};
 use crate::crypto::Level;
 use crate::endpoint::EndpointEvent;
 use crate::error::{ConnectionError, TransportError};
 use crate::event::Event;
 use crate::observer::Observation;
-use crate::path::Paths;
 use crate::stateless_reset;
 use crate::time::Time;
 use crate::token::{self, TokenSealer};
 
-/// Events for the endpoint, and what it was told already.
-#[derive(Debug, Default)]
-pub(super) struct Reports {
-    queue: VecDeque<EndpointEvent>,
-    /// [`crate::cid::RemoteCids::generation`] at the last report.
-    generation: Option<u32>,
-    /// The stateless reset tokens at the last report, and the peer's address then.
-    resets: Vec<StatelessResetToken>,
-    resets_of: Option<SocketAddr>,
-    handshake_over: bool,
-}
-
-impl Reports {
-    /// Gives back memory without events.
-    pub(super) fn trim(&mut self) {
-        self.queue.shrink_to_fit();
-        self.resets.shrink_to_fit();
-    }
-
-    /// Tells of connection IDs, ours and the peer's, that are new or retired.
-    fn on_cids(&mut self, now: Time, cids: &mut ConnectionIds, paths: &Paths) {
-        while let Some(event) = cids.local.poll_event(now) {
-            self.queue.push_back(match event {
-                CidEvent::Added(cid) => EndpointEvent::CidAdded(cid),
-                CidEvent::Retired(cid) => EndpointEvent::CidRetired(cid),
-            });
-        }
-        let generation = cids.remote.generation();
-        if self.generation == Some(generation) {
-            return;
-        }
-        self.generation = Some(generation);
-        let remote = paths.active().remote();
-        if let Some(former) = self.resets_of.replace(remote) {
-            let removed = |token| EndpointEvent::ResetTokenRemoved(former, token);
-            self.queue.extend(self.resets.drain(..).map(removed));
-        }
-        for token in cids.remote.reset_tokens() {
-            self.resets.push(*token);
-            self.queue.push_back(EndpointEvent::ResetTokenAdded(remote, *token));
-        }
-    }
-
-    /// The peer is at this address now. From another one its stateless reset tokens are good no more
-    /// (RFC 9000, Section 10.3.1).
-    pub(super) fn on_remote(&mut self, remote: SocketAddr) {
-        if self.resets_of.is_some_and(|former| former != remote) {
-            self.generation = None;
-        }
-    }
-}
-
 impl Connection {
     /// What the endpoint must know: pass it to [`crate::Endpoint::handle_event`].
     pub fn poll_endpoint_event(&mut self) -> Option<EndpointEvent> {
-        self.reports.queue.pop_front()
+        self.reporting.endpoint.pop()
     }
 
     /// What the application may want to know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.events.is_over() {
+        if self.reporting.events.is_over() {
             return None;
         }
-        if let Some(event) = self.events.pop() {
+        if let Some(event) = self.reporting.events.pop() {
             return Some(event);
         }
         if self.datagrams.take_unblocked() {
             return Some(Event::DatagramsUnblocked);
         }
         let event = self.streams.poll_event().map(Event::Stream);
-        event.or_else(|| self.events.pop_end())
+        event.or_else(|| self.reporting.events.pop_end())
     }
 
     /// Issues connection IDs as far as the peer wants them (RFC 9000, Section 5.1.1).
@@ -109,26 +51,15 @@ impl Connection {
 
     /// Tells the endpoint of new and retired connection IDs, ours and the peer's.
     pub(super) fn report_cids(&mut self, now: Time) {
-        self.reports.on_cids(now, &mut self.cids, &self.paths);
-    }
-
-    /// Not where it has failed: what is left of it counts until it is drained.
-    fn report_handshake_over(&mut self) {
-        if self.side == Side::Server && !core::mem::replace(&mut self.reports.handshake_over, true)
-        {
-            self.reports.queue.push_back(EndpointEvent::HandshakeOver);
-        }
+        self.reporting.endpoint.on_cids(now, &mut self.cids, &self.paths);
     }
 
     /// What follows from the confirmation of the handshake.
     pub(super) fn on_confirmed(&mut self, now: Time) {
         self.recovery.on_handshake_confirmed();
         self.paths.set_handshake_confirmed();
-        self.report_handshake_over();
         if self.side == Side::Server {
-            // The Initial packets' connection ID leads here no longer.
-            let cid = self.handshake.cids.initial_dcid;
-            self.reports.queue.push_back(EndpointEvent::CidRetired(cid));
+            self.reporting.endpoint.handshake_over(self.handshake.cids.initial_dcid);
         } else {
             self.move_to_preferred_address(now);
         }
@@ -145,23 +76,19 @@ impl Connection {
             SpaceId::Handshake => self.keys.discard_handshake(),
             SpaceId::Data => {}
         }
-        self.observe(now, &Observation::KeysDiscarded { level: id.level() });
+        self.reporting.observe(now, &Observation::KeysDiscarded { level: id.level() });
         self.set_loss_timer();
     }
 
     /// True once a packet of the peer was opened.
     pub fn has_received(&self) -> bool {
-        self.counters.packets_received() > 0
+        self.reporting.has_received()
     }
 
     /// The keys were updated (RFC 9001, Section 6).
     pub(super) fn on_key_update(&mut self, now: Time, by_peer: bool) {
-        let counters = self.counters.count();
-        counters.key_updates = counters.key_updates.saturating_add(1);
         self.key_update_due = false;
-        let updates = self.keys.updates();
-        self.observe(now, &Observation::KeyUpdated { updates, by_peer });
-        self.events.push(Event::KeyUpdated { updates, by_peer });
+        self.reporting.key_updated(now, self.keys.updates(), by_peer);
     }
 
     /// Updates the keys before the AEAD's limit is reached; ends the connection if that is no
@@ -237,23 +164,21 @@ impl Connection {
     pub(super) fn end(&mut self, now: Time, error: ConnectionError) {
         if self.termination.end(error) {
             self.closed(now);
-            self.reports.queue.push_back(EndpointEvent::Drained);
+            self.reporting.endpoint.drained();
         }
     }
 
     /// The connection is over: tells the application.
     fn closed(&mut self, now: Time) {
-        let Some(error) = self.termination.error() else { return };
-        if let Some(observer) = &mut self.observer {
-            observer.observe(now, &Observation::Closed(error));
+        if let Some(error) = self.termination.error() {
+            self.reporting.closed(now, error);
         }
-        self.events.close(error.clone());
     }
 
     /// Nothing is left of the connection.
     pub(super) fn become_drained(&mut self) {
         if self.termination.become_drained() {
-            self.reports.queue.push_back(EndpointEvent::Drained);
+            self.reporting.endpoint.drained();
         }
     }
 

@@ -49,13 +49,13 @@ impl Fates<'_> {
 impl AckSink for Fates<'_> {
     fn acked_packet(&mut self, number: u64, packet: &SentPacket) {
         self.parts.paths.on_packet_acked(self.now, number, packet);
-        let counters = self.parts.counters.count();
+        let counters = self.parts.reporting.counters.count();
         counters.packets_acked = counters.packets_acked.saturating_add(1);
     }
 
     fn spurious_packet(&mut self, _number: u64, packet: &SentPacket) {
         self.parts.paths.on_spurious_loss(self.now, packet);
-        let counters = self.parts.counters.count();
+        let counters = self.parts.reporting.counters.count();
         counters.spurious_losses = counters.spurious_losses.saturating_add(1);
     }
 
@@ -96,24 +96,8 @@ impl LossSink for Fates<'_> {
             }
             LossTrigger::EarlyDataRejected => self.parts.paths.on_packet_discarded(packet),
         }
-        let counters = self.parts.counters.count();
-        if packet.mtu_probe {
-            counters.mtu_probes_lost = counters.mtu_probes_lost.saturating_add(1);
-        } else {
-            counters.packets_lost = counters.packets_lost.saturating_add(1);
-            counters.bytes_lost = counters.bytes_lost.saturating_add(u64::from(packet.size));
-        }
-        if let Some(observer) = self.parts.observer.as_deref_mut() {
-            observer.observe(
-                self.now,
-                &Observation::PacketLost {
-                    level: self.space.level(),
-                    number,
-                    mtu_probe: packet.mtu_probe,
-                    trigger: self.trigger,
-                },
-            );
-        }
+        let which = (self.space.level(), number);
+        self.parts.reporting.packet_lost(self.now, which, packet, self.trigger);
     }
 
     fn lost_frame(&mut self, frame: &SentFrame) {
@@ -230,7 +214,7 @@ impl Connection {
     pub(super) fn early_data_rejected(&mut self, now: Time) {
         self.declare_all_lost(now, SpaceId::Data, LossTrigger::EarlyDataRejected);
         self.streams.on_early_data_rejected();
-        self.events.push(crate::Event::EarlyDataRejected);
+        self.reporting.events.push(crate::Event::EarlyDataRejected);
     }
 
     /// A peer that sends much and acknowledges nothing makes us remember every packet since: what
@@ -269,8 +253,7 @@ impl Connection {
 
     fn on_pto(&mut self, now: Time, id: SpaceId) {
         let pto_count = self.recovery.on_pto(now);
-        let counters = self.counters.count();
-        counters.probe_timeouts = counters.probe_timeouts.saturating_add(1);
+        self.reporting.probe_timeout();
         self.paths.on_pto(pto_count);
         if id == SpaceId::Data && self.recovery.ack_frequency.is_available() {
             // ACK frequency extension, Section 5: hear of the probe's fate at once.
@@ -320,9 +303,9 @@ impl Connection {
         if self.handshake.confirmed {
             self.recovery.ack_frequency.update(now, &self.paths.ack_frequency_target());
         }
-        if self.observer.is_some() {
+        if self.reporting.is_observed() {
             let (path, pto_count) = (self.path_stats(), self.recovery.pto_count());
-            self.observe(now, &Observation::Metrics { path: &path, pto_count });
+            self.reporting.observe(now, &Observation::Metrics { path: &path, pto_count });
         }
         self.set_loss_timer();
     }

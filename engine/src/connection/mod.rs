@@ -29,6 +29,7 @@ mod quiet;
 mod receive;
 mod receive_run;
 mod recovery;
+mod reporting;
 mod retry;
 mod sealing;
 mod send_run;
@@ -52,13 +53,10 @@ use crate::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig}
 use crate::crypto::{CryptoProvider, HandshakeError};
 use crate::datagrams::Datagrams;
 use crate::endpoint::Incoming;
-use crate::event::Events;
-use crate::observer::{Observation, Observer};
 use crate::path::Paths;
 use crate::pending::Pending;
 use crate::random::Random;
 use crate::streams::Streams;
-use crate::tally::Tally;
 use crate::time::{Duration, Time};
 
 pub use application::KeyUpdateError;
@@ -69,6 +67,7 @@ pub(crate) use keys::Keys;
 use parameters::{HandshakeCids, Versions};
 use receive::Waiting;
 use recovery::Recovery;
+use reporting::Reporting;
 pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
 use space::{Space, SpaceId};
 use termination::Termination;
@@ -174,10 +173,7 @@ pub struct Connection {
     /// A moment by both clocks, for tokens: the second in seconds since 1970.
     wall_clock: (Time, u64),
 
-    reports: lifecycle::Reports,
-    events: Events,
-    counters: Tally,
-    observer: Option<Box<dyn Observer>>,
+    reporting: Reporting,
 }
 
 /// The owners of frames, apart from the packet number space at hand.
@@ -188,8 +184,7 @@ struct Parts<'a> {
     cids: &'a mut ConnectionIds,
     ack_frequency: &'a mut AckFrequencySender,
     paths: &'a mut Paths,
-    counters: &'a mut Tally,
-    observer: Option<&'a mut (dyn Observer + 'static)>,
+    reporting: &'a mut Reporting,
 }
 
 impl Connection {
@@ -323,10 +318,7 @@ impl Connection {
             early_keys_expire: None,
             unreachable: unreachable::Hints::default(),
             wall_clock: (now, 0),
-            reports: lifecycle::Reports::default(),
-            events: Events::default(),
-            counters: Tally::default(),
-            observer: None,
+            reporting: Reporting::default(),
             config,
             endpoint,
             rng,
@@ -343,16 +335,9 @@ impl Connection {
             cids: &mut self.cids,
             ack_frequency: &mut self.recovery.ack_frequency,
             paths: &mut self.paths,
-            counters: &mut self.counters,
-            observer: self.observer.as_deref_mut(),
+            reporting: &mut self.reporting,
         };
         Some((self.recovery.spaces.get_mut(id)?, parts))
-    }
-
-    fn observe(&mut self, now: Time, observation: &Observation<'_>) {
-        if let Some(observer) = &mut self.observer {
-            observer.observe(now, observation);
-        }
     }
 }
 

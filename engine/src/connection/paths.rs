@@ -15,7 +15,6 @@ use crate::crypto::Level;
 use crate::error::TransportError;
 use crate::event::Event;
 use crate::frame_sink::FrameSink;
-use crate::observer::Observation;
 use crate::path::{
     FourTuple, MigrationError, MtuSettings, PacketContext, Path, PathChange, PathEvent, PathKey,
     PathSettings, Paths,
@@ -202,7 +201,7 @@ impl Connection {
             }
             PathEvent::Failed(_) => {
                 let remote = self.paths.active().remote();
-                self.events.push(Event::PathFailed { remote });
+                self.reporting.events.push(Event::PathFailed { remote });
             }
             PathEvent::NoViablePath => self.end(now, crate::ConnectionError::NoViablePath),
         }
@@ -212,9 +211,6 @@ impl Connection {
     }
 
     fn on_path_change(&mut self, now: Time, _change: PathChange) {
-        let counters = self.counters.count();
-        counters.path_changes = counters.path_changes.saturating_add(1);
-        self.reports.on_remote(self.paths.active().remote());
         self.recovery.ack_frequency.on_path_changed();
         // That the other path did not answer says nothing about this one.
         self.recovery.reset_backoff();
@@ -222,8 +218,7 @@ impl Connection {
         // nothing else to send.
         self.recovery.spaces.data.ping |= self.side == Side::Client;
         let route = self.active_route();
-        self.observe(now, &Observation::PathChanged { local: route.local, remote: route.remote });
-        self.events.push(Event::PathChanged { local: route.local, remote: route.remote });
+        self.reporting.path_changed(now, route.local, route.remote);
         self.set_loss_timer();
     }
 

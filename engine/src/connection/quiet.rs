@@ -27,12 +27,10 @@ impl Connection {
         self.streams.trim();
         self.datagrams.trim();
         self.cids.trim();
-        self.events.trim();
-        self.reports.trim();
+        self.reporting.trim();
         self.seal_queue.trim();
         self.waiting.trim();
         self.handshake.trim();
-        self.counters.trim();
         // A cipher that is not done will be asked again.
         if !self.has_waiting() && self.unsealed_transmit.is_none() {
             self.keys.sleep();

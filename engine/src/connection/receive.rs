@@ -79,7 +79,7 @@ impl Connection {
     /// Packets are opened in place.
     pub fn handle_datagram(&mut self, now: Time, datagram: &mut Datagram<'_>) {
         let len = datagram.data.len();
-        self.counters.count().udp_received(len);
+        self.reporting.counters.count().udp_received(len);
         if !self.termination.is_open() {
             self.termination.on_datagram(now);
             return;
@@ -88,12 +88,12 @@ impl Connection {
         let tuple = four_tuple(datagram.local, datagram.remote);
         let path = self.paths.on_datagram(&tuple, len);
         let arrival = Arrival { now, tuple, path, ecn: datagram.ecn, datagram_len: len };
-        let opened_before = self.counters.count().packets_received;
+        let opened_before = self.reporting.counters.count().packets_received;
         let mut first_dcid = None;
         let mut rest = &mut *datagram.data;
         while !rest.is_empty() && self.termination.is_open() {
             let Ok(header) = Header::parse(rest, self.endpoint.cid_generator.len()) else {
-                self.drop_packet(now, None, rest.len(), DropReason::Malformed);
+                self.reporting.packet_dropped(now, None, rest.len(), DropReason::Malformed);
                 break;
             };
             let Some((packet, tail)) = core::mem::take(&mut rest).split_at_mut_checked(header.end)
@@ -104,12 +104,17 @@ impl Connection {
             // RFC 9000, Section 12.2: coalesced packets are for one connection.
             if *first_dcid.get_or_insert(header.dcid) != header.dcid {
                 let kind = Some(header.kind);
-                self.drop_packet(now, kind, packet.len(), DropReason::ConnectionIdMismatch);
+                self.reporting.packet_dropped(
+                    now,
+                    kind,
+                    packet.len(),
+                    DropReason::ConnectionIdMismatch,
+                );
                 continue;
             }
             self.handle_packet(&arrival, &header, packet, None);
         }
-        if self.counters.count().packets_received == opened_before {
+        if self.reporting.counters.count().packets_received == opened_before {
             self.detect_stateless_reset(now, datagram.data);
         }
         self.after_receiving(now);
@@ -123,9 +128,9 @@ impl Connection {
         packet: &mut [u8],
         bare: Opened,
     ) {
-        let opened_before = self.counters.count().packets_received;
+        let opened_before = self.reporting.counters.count().packets_received;
         self.handle_packet(arrival, header, packet, Some(bare));
-        if self.counters.count().packets_received == opened_before {
+        if self.reporting.counters.count().packets_received == opened_before {
             self.detect_stateless_reset(arrival.now, packet);
         }
     }
@@ -173,18 +178,6 @@ impl Connection {
         !self.waiting.0.is_empty()
     }
 
-    pub(super) fn drop_packet(
-        &mut self,
-        now: Time,
-        kind: Option<PacketKind>,
-        size: usize,
-        reason: DropReason,
-    ) {
-        let counters = self.counters.count();
-        counters.packets_dropped = counters.packets_dropped.saturating_add(1);
-        self.observe(now, &Observation::PacketDropped { kind, size, reason });
-    }
-
     fn handle_packet(
         &mut self,
         arrival: &Arrival,
@@ -203,7 +196,7 @@ impl Connection {
         match outcome {
             Ok(Outcome::Processed) => {}
             Ok(Outcome::Dropped(reason)) => {
-                self.drop_packet(arrival.now, Some(kind), packet.len(), reason);
+                self.reporting.packet_dropped(arrival.now, Some(kind), packet.len(), reason);
             }
             Ok(Outcome::Wait(bare)) => self.keep(arrival, header, packet, bare),
             Err(error) => self.fail(arrival.now, error),
@@ -244,10 +237,15 @@ impl Connection {
         let too_large = bare.is_none() && waiting.saturating_add(size) > MAX_WAITING_BYTES;
         let full = too_large || self.waiting.0.len() >= MAX_WAITING;
         if full || data.try_reserve_exact(size).is_err() {
-            return self.drop_packet(now, Some(kind), size, DropReason::KeysUnavailable);
+            return self.reporting.packet_dropped(
+                now,
+                Some(kind),
+                size,
+                DropReason::KeysUnavailable,
+            );
         }
         data.extend_from_slice(packet);
-        self.observe(now, &Observation::PacketBuffered { kind, size });
+        self.reporting.observe(now, &Observation::PacketBuffered { kind, size });
         let (arrival, header) = (*arrival, header.clone());
         self.waiting.0.push_back(WaitingPacket { arrival, header, bare, data });
     }
@@ -396,10 +394,15 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let now = arrival.now;
         let Some(path) = self.admit_path(arrival, header, level)? else {
-            self.drop_packet(now, Some(header.kind), header.end, DropReason::Unexpected);
+            self.reporting.packet_dropped(
+                now,
+                Some(header.kind),
+                header.end,
+                DropReason::Unexpected,
+            );
             return Ok(());
         };
-        let counters = self.counters.count();
+        let counters = self.reporting.counters.count();
         counters.packets_received = counters.packets_received.saturating_add(1);
         self.observe_received(arrival, header, number, content);
         if level != Level::OneRtt {
@@ -441,7 +444,7 @@ impl Connection {
             mtu_probe: false,
             content,
         };
-        self.observe(arrival.now, &packet);
+        self.reporting.observe(arrival.now, &packet);
     }
 
     /// RFC 9000, Section 10.3.1: a datagram with no packet for us may tell us that the peer has

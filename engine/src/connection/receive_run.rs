@@ -104,7 +104,7 @@ impl Connection {
         let Some(mut run) = self.begin_run(now, from) else { return };
         self.streams.receive_early(false);
         while let Some(packet) = train.next() {
-            self.counters.count().udp_received(packet.len());
+            self.reporting.counters.count().udp_received(packet.len());
             run.arrival.datagram_len = packet.len();
             match self.continue_run(&mut run, train.dcid.len(), packet) {
                 Next::Continued => {}
@@ -121,7 +121,7 @@ impl Connection {
     fn begin_run(&mut self, now: Time, (tuple, ecn): (FourTuple, EcnCodepoint)) -> Option<Run> {
         let plain = self.termination.is_open()
             && self.handshake.confirmed
-            && self.observer.is_none()
+            && !self.reporting.is_observed()
             && !self.keys.is_1rtt_plain();
         if !plain || self.recovery.spaces.data.received.is_empty() {
             return None;
@@ -178,7 +178,7 @@ impl Connection {
         if let Err(error) = self.streams.on_stream_of_run(&mut run.stream, &frame) {
             return Next::Failed(error);
         }
-        self.counters.count().frames_received.add(frame.header().frame_type(), 1);
+        self.reporting.counters.count().frames_received.add(frame.header().frame_type(), 1);
         run.spin = spin(first);
         run.count = run.count.saturating_add(1);
         Next::Continued
@@ -191,7 +191,7 @@ impl Connection {
         let Some(more) = count.checked_sub(1) else { return };
         let Arrival { now, ecn, .. } = run.arrival;
         let last = run.first.saturating_add(more);
-        let counters = self.counters.count();
+        let counters = self.reporting.counters.count();
         counters.packets_received = counters.packets_received.saturating_add(count);
         self.idle.on_received(now, true);
         let space = &mut self.recovery.spaces.data;
@@ -220,7 +220,7 @@ impl Connection {
             Next::NotYet(opened) => self.keep(arrival, &header, packet, Some(opened)),
             Next::Failed(error) => self.fail(now, error),
             Next::Dropped(reason) => {
-                self.drop_packet(now, Some(PacketKind::OneRtt), packet.len(), reason);
+                self.reporting.packet_dropped(now, Some(PacketKind::OneRtt), packet.len(), reason);
                 self.detect_stateless_reset(now, packet);
             }
             Next::Opened(opened, content) => {

@@ -21,7 +21,7 @@ impl Connection {
         // RFC 9000, Section 17.2.5.2: at most one Retry, and none after a packet was processed.
         if !self.side.is_client()
             || self.handshake.cids.retry_scid.is_some()
-            || self.has_received()
+            || self.reporting.has_received()
             || header.version != self.handshake.versions.current
         {
             return false;
@@ -74,7 +74,7 @@ impl Connection {
     ) -> bool {
         // RFC 9000, Section 6.2: ignored once a packet was processed, and if it lists the
         // version that was tried. Its connection IDs must be ours, mirrored.
-        if !self.side.is_client() || self.has_received() {
+        if !self.side.is_client() || self.reporting.has_received() {
             return false;
         }
         let Ok(offer) = VersionNegotiation::parse(packet) else { return false };

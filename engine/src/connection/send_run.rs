@@ -133,7 +133,7 @@ impl Connection {
     fn has_only_stream_data(&self, now: Time) -> bool {
         let space = &self.recovery.spaces.data;
         self.handshake.confirmed
-            && self.observer.is_none()
+            && !self.reporting.is_observed()
             && self.paths.active().is_validated()
             && !space.acks.should_bundle_ack()
             && space.probes == 0
@@ -202,17 +202,17 @@ impl Connection {
         let RunSpace { now, size, route, .. } = *space;
         let pto = self.pto();
         for _ in 0..count {
-            self.counters.count().udp_sent(size);
+            self.reporting.counters.count().udp_sent(size);
             self.recovery.spaces.data.ecn.on_sent(route.ecn);
             self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
         }
         let next = self.recovery.spaces.data.recovery.next_packet_number();
         self.key_update_due |=
             self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
-        let counters = self.counters.count();
+        let counters = self.reporting.counters.count();
         counters.packets_sent = counters.packets_sent.saturating_add(count as u64);
         let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();
-        self.counters.count().frames_sent.add(frame_type, count as u64);
+        self.reporting.counters.count().frames_sent.add(frame_type, count as u64);
         if count > 0 {
             self.idle.on_sent_ack_eliciting(now);
         }

@@ -440,7 +440,7 @@ impl Connection {
         };
         let ledger = Ledger {
             recovery: &mut space.recovery,
-            counts: &mut self.counters.count().frames_sent,
+            counts: &mut self.reporting.counters.count().frames_sent,
         };
         let mut space = SpaceContent {
             received: &mut space.received,
@@ -487,7 +487,7 @@ impl Connection {
         for packet in out.packets.iter().flatten() {
             self.on_packet_sent(out, packet);
         }
-        self.counters.count().udp_sent(len);
+        self.reporting.counters.count().udp_sent(len);
         let pto = self.pto();
         self.paths.on_datagram_sent(out.now, out.route.key, len, out.route.ecn, pto);
         Some(len)
@@ -536,7 +536,7 @@ impl Connection {
             }
         }
         self.seal_queue.push(packet.unsealed);
-        let counters = self.counters.count();
+        let counters = self.reporting.counters.count();
         counters.packets_sent = counters.packets_sent.saturating_add(1);
         if packet.ack_eliciting {
             self.idle.on_sent_ack_eliciting(now);
@@ -548,7 +548,7 @@ impl Connection {
             self.discard_initial_after_sealing =
                 self.recovery.spaces.get(SpaceId::Initial).is_some();
         }
-        self.observe(
+        self.reporting.observe(
             now,
             &Observation::Packet {
                 direction: Direction::Send,

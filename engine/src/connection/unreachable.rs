@@ -51,7 +51,7 @@ impl Connection {
     /// can know who see the packets; else when two flights have met it. That a host cannot be
     /// reached is believed when three have.
     pub fn on_unreachable(&mut self, now: Time, what: Unreachable, quoted: &[u8]) {
-        let attempt = self.side == Side::Client && !self.has_received();
+        let attempt = self.side == Side::Client && !self.reporting.has_received();
         if !self.termination.is_open() || !attempt || self.handshake.cids.retry_scid.is_some() {
             return;
         }
