@@ -559,7 +559,7 @@ impl Connection {
         self.reporting.events.push(Event::HandshakeComplete);
         if self.side == Side::Server {
             // RFC 9001, Section 4.9.3: 0-RTT packets may still be on their way.
-            self.early_keys_expire = Some(now + self.pto().times(3));
+            self.keys.expire_early(now + self.pto().times(3));
             // RFC 9001, Section 4.1.2: a server's handshake is confirmed when it is complete.
             self.pending.set_handshake_done();
             let tokens = self.server_config.as_ref().map_or(0, |config| config.new_tokens);

@@ -87,14 +87,13 @@ impl Connection {
 
     /// The keys were updated (RFC 9001, Section 6).
     pub(super) fn on_key_update(&mut self, now: Time, by_peer: bool) {
-        self.key_update_due = false;
         self.reporting.key_updated(now, self.keys.updates(), by_peer);
     }
 
     /// Updates the keys before the AEAD's limit is reached; ends the connection if that is no
     /// longer possible (RFC 9001, Section 6.6).
     pub(super) fn watch_key_usage(&mut self, now: Time) {
-        if !self.key_update_due {
+        if !self.keys.is_update_due() {
             return;
         }
         if self.keys.may_update(self.handshake.confirmed) {

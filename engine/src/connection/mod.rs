@@ -165,9 +165,7 @@ pub struct Connection {
     grease_fixed_bit: bool,
     /// ... and the peer may.
     takes_any_fixed_bit: bool,
-    key_update_due: bool,
     pacing_until: Option<Time>,
-    early_keys_expire: Option<Time>,
     /// Flights of a client that have come to nothing.
     unreachable: unreachable::Hints,
     /// A moment by both clocks, for tokens: the second in seconds since 1970.
@@ -313,9 +311,7 @@ impl Connection {
             discard_initial_after_sealing: false,
             grease_fixed_bit: false,
             takes_any_fixed_bit: config.takes_any_fixed_bit(&endpoint),
-            key_update_due: false,
             pacing_until: None,
-            early_keys_expire: None,
             unreachable: unreachable::Hints::default(),
             wall_clock: (now, 0),
             reporting: Reporting::default(),

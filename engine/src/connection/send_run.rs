@@ -207,8 +207,7 @@ impl Connection {
             self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
         }
         let next = self.recovery.spaces.data.recovery.next_packet_number();
-        self.key_update_due |=
-            self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
+        self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
         let counters = self.reporting.counters.count();
         counters.packets_sent = counters.packets_sent.saturating_add(count as u64);
         let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();

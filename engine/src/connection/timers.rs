@@ -32,7 +32,7 @@ impl Connection {
             .or(self.cids.local.timeout())
             .or(self.paths.timeout());
         let pto = self.pto();
-        let first = first.or(self.idle.deadline(pto)).or(self.early_keys_expire);
+        let first = first.or(self.idle.deadline(pto)).or(self.keys.early_expires());
         let first = if handshake.complete {
             first.or(self.idle.keep_alive_deadline())
         } else {
@@ -84,8 +84,7 @@ impl Connection {
         if self.keys.previous_expires().is_some_and(|at| at <= now) {
             self.keys.forget_previous();
         }
-        if self.early_keys_expire.is_some_and(|at| at <= now) {
-            self.early_keys_expire = None;
+        if self.keys.take_early_expired(now) {
             self.discard_early_keys(now);
         }
         if self.handshake.waits_until.is_some_and(|at| at <= now) {

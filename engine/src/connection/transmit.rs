@@ -541,8 +541,8 @@ impl Connection {
         if packet.ack_eliciting {
             self.idle.on_sent_ack_eliciting(now);
         }
-        if level == Level::OneRtt && self.keys.sealing_1rtt(packet.unsealed.packet_number, 1) {
-            self.key_update_due = true;
+        if level == Level::OneRtt {
+            self.keys.sealing_1rtt(packet.unsealed.packet_number, 1);
         }
         if level == Level::Handshake && self.side.is_client() {
             self.discard_initial_after_sealing =
