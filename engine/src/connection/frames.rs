@@ -71,7 +71,7 @@ impl Connection {
             Frame::Padding(_) | Frame::Ping | Frame::ConnectionClose(_) => Ok(()),
             Frame::Ack(ack) => self.on_ack(now, SpaceId::of(level), ack),
             Frame::Crypto(crypto) => {
-                self.crypto_received = true;
+                self.reception.on_crypto();
                 let space = self.recovery.spaces.of_level_mut(level);
                 space.map_or(Ok(()), |space| space.crypto.on_frame(crypto))
             }

@@ -462,7 +462,7 @@ impl Connection {
             | (Level::EarlyData | Level::OneRtt, Direction::Receive, _)
             | (Level::Initial | Level::Handshake, _, _) => {}
         }
-        self.retry_waiting = true;
+        self.reception.on_new_keys();
     }
 
     fn read_peer_parameters(&mut self, now: Time, encoded: &[u8]) -> Result<(), TransportError> {
@@ -553,7 +553,7 @@ impl Connection {
         self.handshake.complete = true;
         self.handshake.remembered = None;
         // 1-RTT packets may have waited for this (RFC 9001, Section 5.7).
-        self.retry_waiting = true;
+        self.reception.on_new_keys();
         self.reporting.observe(now, &Observation::HandshakeComplete(&summary));
         self.handshake.summary = Some(summary);
         self.reporting.events.push(Event::HandshakeComplete);

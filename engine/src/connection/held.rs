@@ -103,7 +103,7 @@ impl Connection {
         self.keys.set_update_after(config.key_update_after);
         let settings = paths::settings(config, peer_may_migrate);
         self.paths.begin_anew(settings, &mut *self.rng);
-        self.takes_any_fixed_bit = config.takes_any_fixed_bit(&self.endpoint);
+        self.reception.set_takes_any_fixed_bit(config.takes_any_fixed_bit(&self.endpoint));
         self.config = config.clone();
     }
 

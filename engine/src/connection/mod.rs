@@ -28,6 +28,7 @@ mod paths;
 mod quiet;
 mod receive;
 mod receive_run;
+mod reception;
 mod recovery;
 mod reporting;
 mod retry;
@@ -65,7 +66,7 @@ use handshake::{Attempt, HandshakeState};
 use idle::Idle;
 pub(crate) use keys::Keys;
 use parameters::{HandshakeCids, Versions};
-use receive::Waiting;
+use reception::Reception;
 use recovery::Recovery;
 use reporting::Reporting;
 pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
@@ -152,19 +153,12 @@ pub struct Connection {
     paths: Box<Paths>,
     idle: Idle,
 
-    waiting: Waiting,
-    /// New keys came: try the packets that wait.
-    retry_waiting: bool,
-    /// CRYPTO data came that TLS has not seen.
-    crypto_received: bool,
-
+    reception: Reception,
     seal_queue: SealQueue,
     unsealed_transmit: Option<Box<Draft<Transmit>>>,
     discard_initial_after_sealing: bool,
-    /// We send the fixed bit at random ...
+    /// We send the fixed bit at random (RFC 9287).
     grease_fixed_bit: bool,
-    /// ... and the peer may.
-    takes_any_fixed_bit: bool,
     pacing_until: Option<Time>,
     /// Flights of a client that have come to nothing.
     unreachable: unreachable::Hints,
@@ -303,14 +297,11 @@ impl Connection {
                 config.keep_alive.into(),
                 config.answer_probe.into(),
             ),
-            waiting: Waiting::default(),
-            retry_waiting: false,
-            crypto_received: false,
+            reception: Reception::new(config.takes_any_fixed_bit(&endpoint)),
             seal_queue: SealQueue::default(),
             unsealed_transmit: None,
             discard_initial_after_sealing: false,
             grease_fixed_bit: false,
-            takes_any_fixed_bit: config.takes_any_fixed_bit(&endpoint),
             pacing_until: None,
             unreachable: unreachable::Hints::default(),
             wall_clock: (now, 0),

@@ -29,10 +29,10 @@ impl Connection {
         self.cids.trim();
         self.reporting.trim();
         self.seal_queue.trim();
-        self.waiting.trim();
+        self.reception.trim();
         self.handshake.trim();
         // A cipher that is not done will be asked again.
-        if !self.has_waiting() && self.unsealed_transmit.is_none() {
+        if self.reception.waiting() == 0 && self.unsealed_transmit.is_none() {
             self.keys.sleep();
         }
     }

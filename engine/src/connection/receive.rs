@@ -1,9 +1,6 @@
 //! From a datagram to frames: coalesced packets, header protection, packet protection,
 //! duplicates (RFC 9000, Section 12; RFC 9001, Section 5).
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-
 use quicket_wire::{
     ConnectionId, EcnCodepoint, Header, PacketKind, TransportErrorCode, header_sample,
     packet_number, reserved_bits_are_zero, spin, unprotect,
@@ -40,30 +37,6 @@ pub(super) struct Opened {
     pub(super) number: u64,
     /// Where in the packet the payload begins.
     pub(super) payload: usize,
-}
-
-/// A packet that cannot be opened yet: its keys are missing or the cipher is busy.
-struct WaitingPacket {
-    arrival: Arrival,
-    header: Header,
-    bare: Option<Opened>,
-    data: Vec<u8>,
-}
-
-/// How many packets may wait for keys (RFC 9001, Section 5.7 permits; the bound is ours).
-const MAX_WAITING: usize = 32;
-/// ... and how many bytes of those without keys: nobody has proved yet to be the peer.
-const MAX_WAITING_BYTES: usize = 64 << 10;
-
-/// Packets that wait, oldest first.
-#[derive(Default)]
-pub(super) struct Waiting(VecDeque<WaitingPacket>);
-
-impl Waiting {
-    /// Gives back memory without packets.
-    pub(super) fn trim(&mut self) {
-        self.0.shrink_to_fit();
-    }
 }
 
 /// What became of a packet.
@@ -150,12 +123,12 @@ impl Connection {
             if !self.termination.is_open() {
                 return;
             }
-            if core::mem::take(&mut self.crypto_received)
+            if self.reception.take_crypto()
                 && let Err(error) = self.drive_handshake(now)
             {
                 return self.fail(now, error);
             }
-            if !core::mem::take(&mut self.retry_waiting) {
+            if !self.reception.take_retry() {
                 return;
             }
             self.retry_waiting_packets();
@@ -164,18 +137,13 @@ impl Connection {
 
     /// Opens packets that waited, as far as that works now.
     fn retry_waiting_packets(&mut self) {
-        for _ in 0..self.waiting.0.len() {
-            let Some(mut packet) = self.waiting.0.pop_front() else { return };
+        for _ in 0..self.reception.waiting() {
+            let Some(mut packet) = self.reception.pop() else { return };
             if !self.termination.is_open() {
                 return;
             }
             self.handle_packet(&packet.arrival, &packet.header, &mut packet.data, packet.bare);
         }
-    }
-
-    /// True while packets wait for a cipher or for keys.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.0.is_empty()
     }
 
     fn handle_packet(
@@ -186,8 +154,7 @@ impl Connection {
         bare: Option<Opened>,
     ) {
         let kind = header.kind;
-        // RFC 9000, Sections 17.2 and 17.3.1; RFC 9287, Section 3.
-        let is_valid = header.fixed_bit() || self.takes_any_fixed_bit;
+        let is_valid = self.reception.takes_fixed_bit(header.fixed_bit());
         let outcome = match level_of(kind) {
             _ if !is_valid && kind.has_fixed_bit() => Ok(Outcome::Dropped(DropReason::Malformed)),
             Some(level) => self.open_and_process(arrival, header, level, packet, bare),
@@ -232,22 +199,12 @@ impl Connection {
         bare: Option<Opened>,
     ) {
         let (now, kind, size) = (arrival.now, header.kind, packet.len());
-        let mut data = Vec::new();
-        let waiting: usize = self.waiting.0.iter().map(|waiting| waiting.data.len()).sum();
-        let too_large = bare.is_none() && waiting.saturating_add(size) > MAX_WAITING_BYTES;
-        let full = too_large || self.waiting.0.len() >= MAX_WAITING;
-        if full || data.try_reserve_exact(size).is_err() {
-            return self.reporting.packet_dropped(
-                now,
-                Some(kind),
-                size,
-                DropReason::KeysUnavailable,
-            );
+        if self.reception.keep(arrival, header, packet, bare) {
+            self.reporting.observe(now, &Observation::PacketBuffered { kind, size });
+        } else {
+            let reason = DropReason::KeysUnavailable;
+            self.reporting.packet_dropped(now, Some(kind), size, reason);
         }
-        data.extend_from_slice(packet);
-        self.reporting.observe(now, &Observation::PacketBuffered { kind, size });
-        let (arrival, header) = (*arrival, header.clone());
-        self.waiting.0.push_back(WaitingPacket { arrival, header, bare, data });
     }
 
     fn open_and_process(

@@ -152,7 +152,7 @@ impl Connection {
         let opened = Opened { number, payload: pn_offset.saturating_add(pn_len) };
         let first = packet.first().copied().unwrap_or_default();
         let usual = number == expected
-            && (fixed_bit(first) || self.takes_any_fixed_bit)
+            && self.reception.takes_fixed_bit(fixed_bit(first))
             && key_phase(first) == self.keys.phase()
             && reserved_bits_are_zero(first)
             && packet.len() >= opened.payload.saturating_add(TAG_LEN);

@@ -94,8 +94,8 @@ impl Connection {
             return self.fail(now, error);
         }
         self.issue_cids(now);
-        if self.has_waiting() {
-            self.retry_waiting = true;
+        if self.reception.waiting() > 0 {
+            self.reception.on_new_keys();
             self.after_receiving(now);
         }
         self.report_cids(now);
