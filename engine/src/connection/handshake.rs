@@ -492,7 +492,8 @@ impl Connection {
         self.datagrams.set_peer_limit(theirs.max_datagram_frame_size);
         self.cids.local.set_peer_limit(theirs.active_connection_id_limit);
         self.paths.on_peer_parameters(theirs.disable_active_migration, theirs.max_udp_payload_size);
-        self.grease_fixed_bit = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
+        let grease = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
+        self.transmission.set_grease_fixed_bit(grease);
         let min_ack_delay = theirs.min_ack_delay.filter(|_| self.config.ack_frequency);
         self.recovery.ack_frequency.on_peer_parameters(
             min_ack_delay.map(Duration::from_micros),

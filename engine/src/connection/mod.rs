@@ -38,6 +38,7 @@ mod space;
 mod state;
 mod termination;
 mod timers;
+mod transmission;
 mod transmit;
 mod unreachable;
 
@@ -72,6 +73,7 @@ use reporting::Reporting;
 pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
 use space::{Space, SpaceId};
 use termination::Termination;
+use transmission::Transmission;
 pub use transmit::{Transmit, TransmitStatus};
 pub use unreachable::Unreachable;
 
@@ -154,12 +156,7 @@ pub struct Connection {
     idle: Idle,
 
     reception: Reception,
-    seal_queue: SealQueue,
-    unsealed_transmit: Option<Box<Draft<Transmit>>>,
-    discard_initial_after_sealing: bool,
-    /// We send the fixed bit at random (RFC 9287).
-    grease_fixed_bit: bool,
-    pacing_until: Option<Time>,
+    transmission: Transmission,
     /// Flights of a client that have come to nothing.
     unreachable: unreachable::Hints,
     /// A moment by both clocks, for tokens: the second in seconds since 1970.
@@ -298,11 +295,7 @@ impl Connection {
                 config.answer_probe.into(),
             ),
             reception: Reception::new(config.takes_any_fixed_bit(&endpoint)),
-            seal_queue: SealQueue::default(),
-            unsealed_transmit: None,
-            discard_initial_after_sealing: false,
-            grease_fixed_bit: false,
-            pacing_until: None,
+            transmission: Transmission::default(),
             unreachable: unreachable::Hints::default(),
             wall_clock: (now, 0),
             reporting: Reporting::default(),

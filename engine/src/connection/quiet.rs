@@ -28,11 +28,11 @@ impl Connection {
         self.datagrams.trim();
         self.cids.trim();
         self.reporting.trim();
-        self.seal_queue.trim();
+        self.transmission.trim();
         self.reception.trim();
         self.handshake.trim();
         // A cipher that is not done will be asked again.
-        if self.reception.waiting() == 0 && self.unsealed_transmit.is_none() {
+        if self.reception.waiting() == 0 && !self.transmission.has_draft() {
             self.keys.sleep();
         }
     }

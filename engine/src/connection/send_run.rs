@@ -65,10 +65,7 @@ impl Connection {
             };
             stream.range.start = offset;
             written = written.saturating_add(1);
-            if self.seal_queue.is_full() {
-                self.seal_queue.seal_ahead(&self.keys, space.buf);
-            }
-            if !self.seal_queue.takes_more() {
+            if !self.transmission.goes_on(&self.keys, space.buf) {
                 break;
             }
         }
@@ -123,7 +120,7 @@ impl Connection {
             false => most,
         };
         let count = most.min(usize::try_from(allowed).unwrap_or(usize::MAX));
-        let fixed_bits = if self.grease_fixed_bit { self.rng.next_u64() } else { u64::MAX };
+        let fixed_bits = self.transmission.fixed_bits(&mut *self.rng);
         let seals_apart = seals_apart(&self.keys);
         let shape = Shape { header, pn_len, tag_len, fixed_bits, seals_apart, stream };
         (count >= MIN_RUN).then_some((shape, count))
@@ -191,8 +188,8 @@ impl Connection {
         let level = Level::OneRtt;
         let packet = Unsealed { level, packet_number, start, pn_offset, payload, end };
         match body {
-            Some(body) => self.seal_queue.seal_apart(&self.keys, &packet, space.buf, body),
-            None => self.seal_queue.push(packet),
+            Some(body) => self.transmission.seal_apart(&self.keys, &packet, space.buf, body),
+            None => self.transmission.push(packet),
         }
         Some(offset.saturating_add(len as u64))
     }

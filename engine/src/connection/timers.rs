@@ -26,7 +26,7 @@ impl Connection {
         let handshake = &self.handshake;
         let first = Earliest::NEVER
             .or(self.recovery.timer().map(|timer| timer.at()))
-            .or(self.pacing_until)
+            .or(self.transmission.pacing_until())
             .or(self.ack_deadline())
             .or(self.keys.previous_expires())
             .or(self.cids.local.timeout())
@@ -67,9 +67,7 @@ impl Connection {
         if self.termination.is_drained() || self.check_ends(now) {
             return;
         }
-        if self.pacing_until.is_some_and(|at| at <= now) {
-            self.pacing_until = None;
-        }
+        self.transmission.on_timeout(now);
         if let Some(timer) = self.recovery.due(now) {
             self.on_loss_timer(now, timer);
         }

@@ -1,6 +1,5 @@
 //! Writes the next datagrams: which packets, with which frames, on which path.
 
-use alloc::boxed::Box;
 use core::net::SocketAddr;
 
 use quicket_wire::{EcnCodepoint, TransportErrorCode};
@@ -9,10 +8,11 @@ use super::Connection;
 use super::content::{self, Owners, SpaceContent};
 use super::packet_builder::{BuiltPacket, HeaderFields, Ledger, PacketBuilder, kind_of};
 use super::parameters::exponent_of;
-use super::sealing::{Draft, Sealing};
+use super::sealing::Draft;
 use super::send_run::RunSpace;
 use super::space::SpaceId;
 use super::state::State;
+use super::transmission::Finished;
 use crate::config::MIN_UDP_PAYLOAD;
 use crate::congestion::RateSnapshot;
 use crate::crypto::{Direction, Level};
@@ -155,7 +155,7 @@ impl Connection {
         buf: &mut [u8],
         max_segments: usize,
     ) -> TransmitStatus {
-        if let Some(draft) = self.unsealed_transmit.take()
+        if let Some(draft) = self.transmission.take_draft()
             && let Some(status) = self.finish_draft(now, buf, *draft)
         {
             return status;
@@ -174,7 +174,7 @@ impl Connection {
         match draft {
             Some(draft) => self.finish_draft(now, buf, draft).unwrap_or(TransmitStatus::Idle),
             None => {
-                if self.pacing_until.is_none() {
+                if self.transmission.pacing_until().is_none() {
                     self.paths.active_mut().congestion.set_app_limited();
                 }
                 TransmitStatus::Idle
@@ -191,29 +191,21 @@ impl Connection {
         draft: Draft<Transmit>,
     ) -> Option<TransmitStatus> {
         if !self.termination.may_send() {
-            self.seal_queue.abandon(draft);
+            self.transmission.abandon(draft);
             return None;
         }
-        match self.seal_queue.finish(&self.keys, buf, draft) {
-            Sealing::Done(transmit) => {
-                // RFC 9001, Section 4.9.1: a client's Initial keys go with its first Handshake
-                // packet.
-                if core::mem::take(&mut self.discard_initial_after_sealing) {
+        match self.transmission.finish(&self.keys, buf, draft) {
+            Finished::Ready { transmit, discard_initial } => {
+                if discard_initial {
                     self.discard_space(now, SpaceId::Initial);
                 }
                 self.set_loss_timer();
                 Some(TransmitStatus::Ready(transmit))
             }
-            Sealing::NotYet(draft) => {
-                self.unsealed_transmit = Some(Box::new(draft));
-                Some(TransmitStatus::NotYet)
-            }
-            Sealing::Discarded => {
-                self.discard_initial_after_sealing = false;
-                None
-            }
+            Finished::NotYet => Some(TransmitStatus::NotYet),
+            Finished::Discarded => None,
             // Not a word to the peer: CONNECTION_CLOSE would need the same cipher.
-            Sealing::Failed => {
+            Finished::Failed => {
                 self.drain(now, ConnectionError::Transport(CIPHER_FAILED));
                 // Whoever sends on hears of it by a stateless reset.
                 self.termination.cut_short(now);
@@ -244,7 +236,7 @@ impl Connection {
                 let written = self.write_run(&mut run);
                 end = end.saturating_add(written.saturating_mul(size));
                 segment = segment.saturating_add(written);
-                if !self.seal_queue.takes_more() || segment >= max_segments {
+                if !self.transmission.takes_more() || segment >= max_segments {
                     break;
                 }
                 if written > 0 {
@@ -265,7 +257,8 @@ impl Connection {
             let mut out = Outgoing::new(now, &mut *buf, route, limit, Purpose::Data);
             out.start = end;
             out.end = end;
-            out.may_elicit = self.may_elicit(now, segment_size);
+            let congestion = &mut self.paths.active_mut().congestion;
+            out.may_elicit = self.transmission.may_elicit(now, congestion, segment_size);
             let Some(len) = self.write_datagram(&mut out) else { break };
             end = end.saturating_add(len);
             if segment == 0 {
@@ -275,10 +268,7 @@ impl Connection {
             if len < segment_size || segment_size < mtu {
                 break;
             }
-            if self.seal_queue.is_full() {
-                self.seal_queue.seal_ahead(&self.keys, buf);
-            }
-            if !self.seal_queue.takes_more() {
+            if !self.transmission.goes_on(&self.keys, buf) {
                 break;
             }
         }
@@ -434,7 +424,7 @@ impl Connection {
             dcid,
             scid: self.handshake.cids.local_scid,
             token: if level == Level::Initial { &self.initial_token } else { &[] },
-            fixed_bit: !self.grease_fixed_bit || self.rng.next_u64() & 1 == 1,
+            fixed_bit: self.transmission.fixed_bit(&mut *self.rng),
             spin,
             key_phase: self.keys.phase(),
         };
@@ -535,7 +525,7 @@ impl Connection {
                 space.recovery.on_sent(&info);
             }
         }
-        self.seal_queue.push(packet.unsealed);
+        self.transmission.push(packet.unsealed);
         let counters = self.reporting.counters.count();
         counters.packets_sent = counters.packets_sent.saturating_add(1);
         if packet.ack_eliciting {
@@ -545,8 +535,8 @@ impl Connection {
             self.keys.sealing_1rtt(packet.unsealed.packet_number, 1);
         }
         if level == Level::Handshake && self.side.is_client() {
-            self.discard_initial_after_sealing =
-                self.recovery.spaces.get(SpaceId::Initial).is_some();
+            let has_initial = self.recovery.spaces.get(SpaceId::Initial).is_some();
+            self.transmission.on_handshake_packet(has_initial);
         }
         self.reporting.observe(
             now,
@@ -560,17 +550,6 @@ impl Connection {
                 content: packet.content(out.buf),
             },
         );
-    }
-
-    /// Whether ack-eliciting frames may be sent now: window and pacing (RFC 9002, Section 7).
-    fn may_elicit(&mut self, now: Time, size: usize) -> bool {
-        let path = self.paths.active_mut();
-        if !path.congestion.can_send(size as u64) {
-            self.pacing_until = None;
-            return false;
-        }
-        self.pacing_until = path.congestion.pacing_delay(now);
-        self.pacing_until.is_none()
     }
 }
 
