@@ -88,7 +88,7 @@ impl Connection {
 impl Connection {
     /// Which side of the connection this is.
     pub fn side(&self) -> Side {
-        self.side
+        self.role.side()
     }
 
     /// True until the handshake is complete.

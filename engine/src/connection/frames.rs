@@ -115,7 +115,7 @@ impl Connection {
 
     fn on_new_token(&mut self, token: &[u8]) -> Result<(), TransportError> {
         // RFC 9000, Section 19.7.
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             return Err(TransportError::at(
                 TransportErrorCode::PROTOCOL_VIOLATION,
                 quicket_wire::frame::NewToken::TYPE,
@@ -128,7 +128,7 @@ impl Connection {
 
     fn on_handshake_done(&mut self, now: Time) -> Result<(), TransportError> {
         // RFC 9000, Section 19.20.
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             return Err(TransportError::at(
                 TransportErrorCode::PROTOCOL_VIOLATION,
                 quicket_wire::frame::HandshakeDone::TYPE,

@@ -240,13 +240,13 @@ impl Connection {
     fn announce_parameters(&mut self, now: Time) -> Vec<u8> {
         let handshake = &mut self.handshake;
         let mut ours = parameters::local(
-            self.side,
+            self.role.side(),
             &self.config,
             &self.endpoint,
             &handshake.cids,
             &handshake.versions,
         );
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             self.server_parameters(&mut ours);
         }
         let mut encoded = Vec::new();
@@ -254,12 +254,12 @@ impl Connection {
         // RFC 9000, Section 18.1: reserved parameters are 31 * N + 27.
         let reserved = self.rng.below(1 << 20).saturating_mul(31).saturating_add(27);
         let grease = self.config.grease.then_some((reserved, noise.as_slice()));
-        ours.encode(self.side, &mut encoded, grease);
+        ours.encode(self.role.side(), &mut encoded, grease);
         self.reporting.observe(
             now,
             &Observation::Parameters { direction: Direction::Send, parameters: &ours },
         );
-        self.handshake.local_parameters = Some(Kept::new(&ours, self.side));
+        self.handshake.local_parameters = Some(Kept::new(&ours, self.role.side()));
         encoded
     }
 
@@ -267,7 +267,7 @@ impl Connection {
     pub(super) fn drive_handshake(&mut self, now: Time) -> Result<(), TransportError> {
         if self.handshake.listening().is_some() {
             self.read_client_hello(now)?;
-        } else if self.side.is_client() && self.reporting.has_received() {
+        } else if self.role.side().is_client() && self.reporting.has_received() {
             // RFC 9000, Section 6.2: no Version Negotiation packet counts after this.
             self.handshake.opening = None;
         }
@@ -358,10 +358,10 @@ impl Connection {
         if !tls.is_application() {
             chosen?;
         }
-        self.server_config = Some(listening.config);
+        self.role.set_server_config(listening.config);
         self.use_version(now);
         let parameters = self.announce_parameters(now);
-        let early_data = self.server_config.as_ref().is_some_and(|config| config.early_data);
+        let early_data = self.role.server_config().is_some_and(|config| config.early_data);
         let start = HandshakeStart {
             server_name: "",
             peer: Some(self.active_route().remote),
@@ -385,7 +385,7 @@ impl Connection {
         if version != self.handshake.versions.original {
             // RFC 9369, Section 4.1: the same connection ID, the new version's salt.
             let dcid = self.handshake.cids.initial_dcid;
-            self.keys.derive_initial(version, &dcid, self.side);
+            self.keys.derive_initial(version, &dcid, self.role.side());
         }
         self.keys.set_version(version);
         self.reporting.observe(now, &Observation::Version(version));
@@ -449,7 +449,7 @@ impl Connection {
         if direction == Direction::Receive && level != Level::EarlyData {
             self.handshake.read_level = level;
         }
-        match (level, direction, self.side) {
+        match (level, direction, self.role.side()) {
             (Level::EarlyData, Direction::Send, Side::Client) => {
                 let Some(old) = self.handshake.remembered.as_deref() else { return };
                 self.handshake.early_data = EarlyData::Offered;
@@ -466,11 +466,11 @@ impl Connection {
     }
 
     fn read_peer_parameters(&mut self, now: Time, encoded: &[u8]) -> Result<(), TransportError> {
-        let theirs =
-            TransportParameters::decode(encoded, self.side.peer()).map_err(parameter_error)?;
+        let theirs = TransportParameters::decode(encoded, self.role.side().peer())
+            .map_err(parameter_error)?;
         let handshake = &mut self.handshake;
-        parameters::check_cids(self.side, &handshake.cids, &theirs)?;
-        if self.side.is_client() {
+        parameters::check_cids(self.role.side(), &handshake.cids, &theirs)?;
+        if self.role.side().is_client() {
             handshake.versions.check(theirs.version_information.as_ref())?;
         }
         self.reporting.observe(
@@ -478,7 +478,7 @@ impl Connection {
             &Observation::Parameters { direction: Direction::Receive, parameters: &theirs },
         );
         self.apply_peer_parameters(now, &theirs)?;
-        self.handshake.remote_parameters = Some(Kept::new(&theirs, self.side.peer()));
+        self.handshake.remote_parameters = Some(Kept::new(&theirs, self.role.side().peer()));
         Ok(())
     }
 
@@ -519,7 +519,7 @@ impl Connection {
     fn on_early_data(&mut self, now: Time, accepted: bool) -> Result<(), TransportError> {
         self.handshake.early_data =
             if accepted { EarlyData::Accepted } else { EarlyData::Rejected };
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             return Ok(());
         }
         if accepted {
@@ -558,12 +558,12 @@ impl Connection {
         self.reporting.observe(now, &Observation::HandshakeComplete(&summary));
         self.handshake.summary = Some(summary);
         self.reporting.events.push(Event::HandshakeComplete);
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             // RFC 9001, Section 4.9.3: 0-RTT packets may still be on their way.
             self.keys.expire_early(now + self.pto().times(3));
             // RFC 9001, Section 4.1.2: a server's handshake is confirmed when it is complete.
             self.pending.set_handshake_done();
-            let tokens = self.server_config.as_ref().map_or(0, |config| config.new_tokens);
+            let tokens = self.role.server_config().map_or(0, |config| config.new_tokens);
             self.queue_new_tokens(now, tokens);
             self.confirm_handshake(now);
         }

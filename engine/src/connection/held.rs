@@ -88,7 +88,7 @@ impl Connection {
     /// knows of the peer stays.
     fn reconfigure(&mut self, now: Time, config: &Arc<TransportConfig>, peer_may_migrate: bool) {
         let followed = self.streams.is_followed();
-        self.streams = application::new_streams(self.side, config, &mut *self.rng);
+        self.streams = application::new_streams(self.role.side(), config, &mut *self.rng);
         self.streams.follow(followed);
         self.datagrams = application::new_datagrams(config);
         self.cids.remote.set_limit(config.active_connection_id_limit);
@@ -111,7 +111,7 @@ impl Connection {
     /// it issued the session that is resumed, for 0-RTT (RFC 9000, Section 7.4.1). Call before
     /// the key of early data comes. From now on streams can be opened and written to.
     pub fn remember_parameters(&mut self, parameters: TransportParameters) {
-        if self.side == Side::Client && self.handshake.early_data == EarlyData::None {
+        if self.role.side() == Side::Client && self.handshake.early_data == EarlyData::None {
             self.streams.set_peer_limits(&parameters);
             self.handshake.remember(parameters);
         }

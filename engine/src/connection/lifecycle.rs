@@ -58,7 +58,7 @@ impl Connection {
     pub(super) fn on_confirmed(&mut self, now: Time) {
         self.recovery.on_handshake_confirmed();
         self.paths.set_handshake_confirmed();
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             self.reporting.endpoint.handshake_over(self.handshake.cids.initial_dcid);
         } else {
             self.move_to_preferred_address(now);
@@ -112,12 +112,9 @@ impl Connection {
 
     /// Server: queues tokens for the client's next connections (RFC 9000, Section 8.1.3).
     pub(super) fn queue_new_tokens(&mut self, now: Time, count: u8) {
-        let (moment, unix_secs) = self.wall_clock;
-        let sealer = TokenSealer {
-            crypto: &**self.keys.crypto(),
-            keys: self.endpoint.token_keys(),
-            now: unix_secs.saturating_add(now.since(moment).as_secs()),
-        };
+        let Some(now) = self.role.unix_secs(now) else { return };
+        let sealer =
+            TokenSealer { crypto: &**self.keys.crypto(), keys: self.endpoint.token_keys(), now };
         let client = self.paths.active().remote().ip();
         for _ in 0..count {
             if let Some(token) = token::seal_new_token(&sealer, client, &mut *self.rng) {
@@ -129,7 +126,7 @@ impl Connection {
     /// Server: sends the client a token for its next connection (RFC 9000, Section 8.1.3); false
     /// if the last one is still on its way, or the handshake not complete.
     pub fn send_new_token(&mut self, now: Time) -> bool {
-        let may = self.side == Side::Server
+        let may = self.role.side() == Side::Server
             && self.is_established()
             && !self.pending.has_unacknowledged_token();
         if may {
@@ -200,11 +197,11 @@ impl Connection {
                 ));
             }
         }
-        if self.side.is_client() && header.version != self.handshake.versions.current {
+        if self.role.side().is_client() && header.version != self.handshake.versions.current {
             self.handshake.versions.current = header.version;
             self.use_version(now);
         }
-        if level == Level::Handshake && self.side == Side::Server {
+        if level == Level::Handshake && self.role.side() == Side::Server {
             // RFC 9000, Section 8.1: the client's address is validated. Its keys come of what was sent to that address alone,
             // so this may have come from another one. RFC 9001, Section 4.9.1: Initial keys are of no more use.
             self.paths.active_mut().set_validated();

@@ -32,6 +32,7 @@ mod reception;
 mod recovery;
 mod reporting;
 mod retry;
+mod role;
 mod sealing;
 mod send_run;
 mod space;
@@ -44,10 +45,9 @@ mod unreachable;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use quicket_wire::{ConnectionId, Side};
+use quicket_wire::ConnectionId;
 
 use crate::ack::{AckFrequencySender, AckPolicy, AckScheduler};
 use crate::cid::{ConnectionIds, LocalCids, RemoteCids};
@@ -70,6 +70,7 @@ use parameters::{HandshakeCids, Versions};
 use reception::Reception;
 use recovery::Recovery;
 use reporting::Reporting;
+use role::Role;
 pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
 use space::{Space, SpaceId};
 use termination::Termination;
@@ -135,17 +136,14 @@ pub(crate) struct ServerStart<'a> {
 /// * what it costs: [`stats`](Self::stats), [`set_observer`](Self::set_observer)
 // Its larger parts are boxes and it is one itself: no function needs a large frame to make it.
 pub struct Connection {
-    side: Side,
     config: Arc<TransportConfig>,
     endpoint: Arc<EndpointConfig>,
-    server_config: Option<Arc<ServerConfig>>,
     rng: Box<dyn Random>,
+
+    role: Role,
     termination: Termination,
     keys: Box<Keys>,
     handshake: Box<HandshakeState>,
-    /// Client: the token for Initial packets, from Retry or an earlier connection.
-    initial_token: Vec<u8>,
-
     recovery: Recovery,
 
     streams: Box<Streams>,
@@ -157,11 +155,6 @@ pub struct Connection {
 
     reception: Reception,
     transmission: Transmission,
-    /// Flights of a client that have come to nothing.
-    unreachable: unreachable::Hints,
-    /// A moment by both clocks, for tokens: the second in seconds since 1970.
-    wall_clock: (Time, u64),
-
     reporting: Reporting,
 }
 
@@ -203,8 +196,8 @@ impl Connection {
         let versions =
             Versions { original: config.version, current: config.version, available, negotiated };
         let transport = config.transport.clone();
-        let mut this = Self::new(start, Side::Client, transport, true, cids, versions);
-        this.initial_token.clone_from(&config.token);
+        let mut this = Self::new(start, Role::client(), transport, true, cids, versions);
+        this.role.set_token(config.token.clone());
         this.begin_observing(now, config.observers.as_deref());
         if config.hold {
             this.handshake.held = true;
@@ -242,11 +235,11 @@ impl Connection {
         let transport = server.config.transport.clone();
         let migration = server.config.migration;
         let now = start.now;
-        let mut this = Self::new(start, Side::Server, transport, migration, cids, versions);
+        let role = Role::server(now, incoming.unix_secs);
+        let mut this = Self::new(start, role, transport, migration, cids, versions);
         if incoming.address_validated() {
             this.paths.active_mut().set_validated();
         }
-        this.wall_clock.1 = incoming.unix_secs;
         this.begin_observing(now, server.config.observers.as_deref());
         this.handshake.listen(server.config);
         this
@@ -254,13 +247,14 @@ impl Connection {
 
     fn new(
         start: Start,
-        side: Side,
+        role: Role,
         config: Arc<TransportConfig>,
         peer_may_migrate: bool,
         cids: HandshakeCids,
         versions: Versions,
     ) -> Box<Self> {
         let Start { now, endpoint, crypto, mut rng, scid, remote, local } = start;
+        let side = role.side();
         let initial_dcid = cids.initial_dcid;
         let mut keys = Box::new(Keys::new(crypto, versions.current, config.key_update_after));
         keys.derive_initial(versions.current, &initial_dcid, side);
@@ -276,12 +270,10 @@ impl Connection {
         let acks = AckScheduler::new(ack_policy(&config));
         let recovery = Recovery::new(now, side.is_client(), acks, config.crypto_buffer);
         Box::new(Self {
-            side,
-            server_config: None,
+            role,
             termination: Termination::new(),
             keys,
             handshake: Box::new(HandshakeState::new(cids, versions, deadline)),
-            initial_token: Vec::new(),
             recovery,
             streams: application::new_streams(side, &config, &mut *rng),
             datagrams: application::new_datagrams(&config),
@@ -296,8 +288,6 @@ impl Connection {
             ),
             reception: Reception::new(config.takes_any_fixed_bit(&endpoint)),
             transmission: Transmission::default(),
-            unreachable: unreachable::Hints::default(),
-            wall_clock: (now, 0),
             reporting: Reporting::default(),
             config,
             endpoint,
@@ -339,7 +329,7 @@ const TRAIN_ACK_THRESHOLD: u64 = 10;
 impl core::fmt::Debug for Connection {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Connection")
-            .field("side", &self.side)
+            .field("side", &self.role.side())
             .field("remote", &self.remote())
             .field("state", self.termination.state())
             .finish_non_exhaustive()

@@ -30,7 +30,7 @@ impl Connection {
     fn new_observer(&self, now: Time, observers: &dyn Observers) -> Option<Box<dyn Observer>> {
         let (remote, original_dcid) =
             (self.active_route().remote, self.handshake.cids.original_dcid);
-        observers.observer(&NewConnection { now, side: self.side, remote, original_dcid })
+        observers.observer(&NewConnection { now, side: self.role.side(), remote, original_dcid })
     }
 
     fn observe_start(&mut self, now: Time) {

@@ -113,7 +113,8 @@ impl Connection {
         // What completes the handshake counts wherever it comes from, such as a NAT's next port: nobody but the client has
         // the keys, which proves that the address that it began with is its own (Section 8.1). That one is stable until then
         // (Section 9), so nothing is sent elsewhere yet.
-        if level == Level::Handshake && self.side == Side::Server && !self.handshake.complete {
+        if level == Level::Handshake && self.role.side() == Side::Server && !self.handshake.complete
+        {
             return Ok(Some(self.paths.active().key()));
         }
         let context = self.packet_context(arrival.now, &header.dcid);
@@ -150,7 +151,7 @@ impl Connection {
         // RFC 9000, Section 9.5: the peer cannot be followed to where no connection ID of its own
         // leads. Perhaps this packet brought one. A client follows nobody: what comes late on a
         // path that it has left must not cost a connection ID.
-        let stays = key == self.paths.active().key() || self.side.is_client();
+        let stays = key == self.paths.active().key() || self.role.side().is_client();
         let reachable = stays || self.give_cid(key);
         context.is_probing = is_probing || !reachable;
         let event = self.paths.on_packet(key, &context);
@@ -216,7 +217,7 @@ impl Connection {
         self.recovery.reset_backoff();
         // RFC 9000, Section 9.2: the server follows what is more than a probe. Who only receives has
         // nothing else to send.
-        self.recovery.spaces.data.ping |= self.side == Side::Client;
+        self.recovery.spaces.data.ping |= self.role.side() == Side::Client;
         let route = self.active_route();
         self.reporting.path_changed(now, route.local, route.remote);
         self.set_loss_timer();
@@ -253,7 +254,7 @@ impl Connection {
     ///
     /// On servers, and before the handshake is confirmed.
     pub fn move_at_once(&mut self, now: Time, local: SocketAddr) -> Result<(), MigrationError> {
-        if self.side != Side::Client {
+        if self.role.side() != Side::Client {
             return Err(MigrationError::NotClient);
         }
         if !self.handshake.confirmed {
@@ -281,7 +282,7 @@ impl Connection {
     /// Client: the present path goes on from another local address, which may come about during the
     /// handshake, too; and what was in flight is probed for at once.
     pub fn rebind(&mut self, now: Time, local: SocketAddr) {
-        if self.side == Side::Client {
+        if self.role.side() == Side::Client {
             self.paths.rebind(local);
             self.on_network_returned(now);
         }
@@ -347,7 +348,7 @@ impl Connection {
     /// the path validated (RFC 9000, Section 9.6.1).
     pub fn reach_other_family(&mut self, now: Time, local: SocketAddr) {
         self.handshake.other_family = Some(Box::new(local));
-        if self.side == Side::Client && self.handshake.confirmed {
+        if self.role.side() == Side::Client && self.handshake.confirmed {
             self.move_to_preferred_address(now);
         }
     }
@@ -363,7 +364,7 @@ impl Connection {
         if !scid.is_empty() && self.config.announced.stateless_reset != Some(false) {
             ours.stateless_reset_token = Some(token(&scid));
         }
-        let Some(server) = self.server_config.clone() else { return };
+        let Some(server) = self.role.server_config().cloned() else { return };
         ours.disable_active_migration = !server.migration;
         let (ipv4, ipv6) = (server.preferred_address_v4, server.preferred_address_v6);
         if (ipv4.is_none() && ipv6.is_none()) || scid.is_empty() {
@@ -408,7 +409,7 @@ impl Connection {
             owners.write_path(packet);
         });
         let len = self.finish_datagram(&mut out)?;
-        if says_last_word && self.side.is_client() {
+        if says_last_word && self.role.side().is_client() {
             self.leave_path(now, route.key);
         }
         Some(route.transmit(len, len))
@@ -458,7 +459,7 @@ impl Connection {
 
     /// The spin bit (RFC 9000, Section 17.4).
     pub(super) fn update_spin(&mut self, key: PathKey, spin: bool, is_largest: bool) {
-        let is_client = self.side.is_client();
+        let is_client = self.role.side().is_client();
         if let Some(path) = self.paths.get_mut(key)
             && is_largest
         {

@@ -227,7 +227,7 @@ impl Connection {
                 Level::Initial | Level::Handshake => {
                     self.recovery.spaces.get(SpaceId::of(level)).is_none()
                 }
-                Level::EarlyData => self.side.is_client() || self.handshake.complete,
+                Level::EarlyData => self.role.side().is_client() || self.handshake.complete,
                 Level::OneRtt => false,
             };
             return Ok(if gone || level == Level::Initial {

@@ -423,7 +423,7 @@ impl Connection {
             version: self.handshake.versions.of_level(level),
             dcid,
             scid: self.handshake.cids.local_scid,
-            token: if level == Level::Initial { &self.initial_token } else { &[] },
+            token: if level == Level::Initial { self.role.token() } else { &[] },
             fixed_bit: self.transmission.fixed_bit(&mut *self.rng),
             spin,
             key_phase: self.keys.phase(),
@@ -487,7 +487,7 @@ impl Connection {
     fn minimum_datagram(&self, out: &Outgoing<'_>) -> usize {
         let initial = out.packets.iter().flatten().any(|packet| {
             packet.unsealed.level == Level::Initial
-                && (self.side.is_client() || packet.ack_eliciting)
+                && (self.role.side().is_client() || packet.ack_eliciting)
         });
         let full = out.limit.min(usize::from(MIN_UDP_PAYLOAD));
         match out.purpose {
@@ -534,7 +534,7 @@ impl Connection {
         if level == Level::OneRtt {
             self.keys.sealing_1rtt(packet.unsealed.packet_number, 1);
         }
-        if level == Level::Handshake && self.side.is_client() {
+        if level == Level::Handshake && self.role.side().is_client() {
             let has_initial = self.recovery.spaces.get(SpaceId::Initial).is_some();
             self.transmission.on_handshake_packet(has_initial);
         }
