@@ -1,20 +1,23 @@
 //! Drives TLS: CRYPTO bytes in and out, secrets into keys, completion (RFC 9001, Section 4).
 
+mod state;
+
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters, Version};
 
+use state::Opening;
+pub(super) use state::{Attempt, HandshakeState};
+
 use super::Connection;
-use super::parameters::{self, HandshakeCids, Kept, Session, Versions};
+use super::parameters::{self, Kept, Session};
 use super::space::SpaceId;
-use crate::config::{ANSWER_TIME, ClientConfig, ServerConfig};
+use crate::config::ANSWER_TIME;
 use crate::crypto::{
-    Alert, Deferred, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
-    HandshakeSummary, Level, TlsConfig,
+    Alert, Direction, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary, Level,
+    TlsConfig,
 };
 use crate::error::TransportError;
 use crate::event::Event;
@@ -33,163 +36,6 @@ pub enum EarlyData {
     Accepted,
     /// The server does not read it.
     Rejected,
-}
-
-/// A server before TLS starts: collects the ClientHello, which may span packets, to choose the
-/// version by it.
-pub(super) struct Listening {
-    config: Arc<ServerConfig>,
-    hello: Vec<u8>,
-    /// Waiting for [`Connection::accept_handshake`].
-    held: bool,
-}
-
-/// A client before it has heard of the server: what it needs to begin anew with another version.
-pub(super) struct Attempt {
-    pub(super) config: ClientConfig,
-    pub(super) server_name: String,
-}
-
-/// What is over with the peer's first message.
-enum Opening {
-    Server(Listening),
-    Client(Attempt),
-}
-
-/// The TLS side of a connection.
-pub(super) struct HandshakeState {
-    tls: Option<Box<dyn Handshake>>,
-    opening: Option<Box<Opening>>,
-    /// Client: waits for [`Connection::start_handshake`].
-    pub(super) held: bool,
-    pub(super) cids: HandshakeCids,
-    pub(super) versions: Versions,
-    /// `None` until they are sent.
-    pub(super) local_parameters: Option<Kept>,
-    pub(super) remote_parameters: Option<Kept>,
-    /// Client: where the connection can be of the IP family that its path does not have.
-    pub(super) other_family: Option<Box<SocketAddr>>,
-    /// Client: those of the session that is resumed, until the handshake is complete.
-    remembered: Option<Box<TransportParameters>>,
-    pub(super) summary: Option<Box<HandshakeSummary>>,
-    error: Option<Box<HandshakeError>>,
-    pub(super) early_data: EarlyData,
-    pub(super) complete: bool,
-    /// The level that TLS reads at.
-    read_level: Level,
-    /// RFC 9001, Section 4.1.2.
-    pub(super) confirmed: bool,
-    /// When the handshake is given up.
-    pub(super) deadline: Time,
-    /// When TLS goes on without the answer that it waits for.
-    pub(super) waits_until: Option<Time>,
-}
-
-impl HandshakeState {
-    pub(super) fn new(cids: HandshakeCids, versions: Versions, deadline: Time) -> Self {
-        Self {
-            tls: None,
-            opening: None,
-            held: false,
-            cids,
-            versions,
-            local_parameters: None,
-            remote_parameters: None,
-            other_family: None,
-            remembered: None,
-            summary: None,
-            error: None,
-            early_data: EarlyData::None,
-            complete: false,
-            read_level: Level::Initial,
-            confirmed: false,
-            deadline,
-            waits_until: None,
-        }
-    }
-
-    pub(super) fn listen(&mut self, config: Arc<ServerConfig>) {
-        let listening = Listening { config, hello: Vec::new(), held: false };
-        self.opening = Some(Box::new(Opening::Server(listening)));
-    }
-
-    fn listening(&mut self) -> Option<&mut Listening> {
-        match self.opening.as_deref_mut() {
-            Some(Opening::Server(listening)) => Some(listening),
-            _ => None,
-        }
-    }
-
-    /// Keeps what a client begins anew with.
-    pub(super) fn keep_attempt(&mut self, attempt: Attempt) {
-        self.opening = Some(Box::new(Opening::Client(attempt)));
-    }
-
-    /// What a client begins anew with, once.
-    pub(super) fn take_attempt(&mut self) -> Option<Attempt> {
-        match *self.opening.take()? {
-            Opening::Client(attempt) => Some(attempt),
-            Opening::Server(_) => None,
-        }
-    }
-
-    /// The ClientHello that waits for the application.
-    pub(super) fn held_hello(&self) -> Option<&[u8]> {
-        match self.opening.as_deref() {
-            Some(Opening::Server(listening)) if listening.held => Some(&listening.hello),
-            _ => None,
-        }
-    }
-
-    /// What a handshake that waits for the application was to go on with.
-    pub(super) fn held_tls(&self) -> Option<Arc<dyn TlsConfig>> {
-        match self.opening.as_deref() {
-            Some(Opening::Server(listening)) if listening.held => {
-                Some(listening.config.tls.clone())
-            }
-            _ => None,
-        }
-    }
-
-    /// Puts another configuration in the place of the present one; false once TLS has started.
-    pub(super) fn replace_config(&mut self, config: Arc<ServerConfig>) -> bool {
-        self.listening().map(|listening| listening.config = config).is_some()
-    }
-
-    /// Remembers the parameters of a session that is resumed.
-    pub(super) fn remember(&mut self, parameters: TransportParameters) {
-        self.remembered = Some(Box::new(parameters));
-    }
-
-    /// True until TLS has read the peer's first message.
-    pub(super) fn awaits_hello(&self) -> bool {
-        self.read_level == Level::Initial
-    }
-
-    /// Gives back memory that only the choice of a version needed.
-    pub(super) fn trim(&mut self) {
-        self.versions.available = Vec::new();
-    }
-
-    /// TLS failed on this side; returns what that is to the connection.
-    fn fail(&mut self, error: HandshakeError) -> TransportError {
-        let transport = TransportError::from(error.clone());
-        self.error = Some(Box::new(error));
-        transport
-    }
-
-    /// What TLS said when it failed on this side.
-    pub(super) fn error(&self) -> Option<&HandshakeError> {
-        self.error.as_deref()
-    }
-
-    pub(super) fn tls(&self) -> Option<&dyn Handshake> {
-        self.tls.as_deref()
-    }
-
-    pub(super) fn poll_deferred(&mut self) -> Option<Deferred> {
-        self.tls.as_mut()?.poll_deferred()
-    }
 }
 
 impl From<HandshakeError> for TransportError {
