@@ -1,15 +1,24 @@
 //! One QUIC connection as a state machine without I/O.
 //!
-//! [`Connection`] is composed of parts that can each be read alone: the three packet number
-//! spaces, keys, streams, datagrams, connection IDs, paths (each with its congestion control),
-//! timers. Files here only wire them together:
+//! [`Connection`] is composed of parts that can each be read alone. They have the state, and decide
+//! what can be decided by it. Streams, datagrams, connection IDs and paths (each with its congestion
+//! control) are modules beside this one; here are:
+//!
+//! * `role`: what only clients have, and what only servers have
+//! * `handshake/state`, `keys`: where the handshake stands, and what it has given
+//! * `recovery`: the packet number spaces (`space`), the timer that they share, probes
+//! * `reception`, `transmission`: what has come and waits, what is written and waits
+//! * `idle`, `termination`: silence, and the end (`state`)
+//! * `reporting`: what endpoint, application and observer are told
+//!
+//! The other files wire them together:
 //!
 //! * a datagram comes in: `receive` → `frames` → the owner of each frame; ACKs through `loss`;
 //!   most of a long transfer: `receive_run` → the stream
 //! * TLS is driven: `handshake`, `parameters`, `retry`
 //! * datagrams go out: `transmit` → `content` → `packet_builder` → `sealing`; most of a long
 //!   transfer: `transmit` → `send_run` → `sealing`
-//! * time passes: `timers`; nothing happens: `quiet`
+//! * time passes: `timers`; nothing happens: `quiet`; something ends: `lifecycle`
 
 mod application;
 mod close;
