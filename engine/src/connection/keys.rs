@@ -166,8 +166,6 @@ pub(crate) struct Keys {
     failures: u64,
     /// Sealed packets after which we update by ourselves.
     update_after: u64,
-    /// So many are sealed.
-    update_due: bool,
     /// Server: when 0-RTT keys are forgotten (RFC 9001, Section 4.9.3).
     early_expires: Option<Time>,
     /// 1-RTT packets are not encrypted (negotiated `disable_1rtt_encryption`).
@@ -192,7 +190,6 @@ impl Keys {
             updates: 0,
             failures: 0,
             update_after,
-            update_due: false,
             early_expires: None,
             plain_1rtt: false,
         }
@@ -491,7 +488,6 @@ impl Keys {
     }
 
     fn rotate(&mut self) {
-        self.update_due = false;
         self.wake();
         let (crypto, version) = (&*self.crypto, self.version);
         let (Some(send), Some(receive)) = (&mut self.send, &mut self.receive) else { return };
@@ -532,13 +528,13 @@ impl Keys {
         let Some(send) = &mut self.send else { return };
         send.sealed = send.sealed.saturating_add(count);
         send.first.get_or_insert(first);
-        let limit = send.secrets.current.aead().confidentiality_limit();
-        self.update_due |= send.sealed >= self.update_after.min(limit / 2);
     }
 
     /// True if so many packets are sealed with the current key that another should follow.
     pub(crate) fn is_update_due(&self) -> bool {
-        self.update_due
+        let Some(send) = &self.send else { return false };
+        let limit = send.secrets.current.aead().confidentiality_limit();
+        send.sealed >= self.update_after.min(limit / 2)
     }
 
     /// True when the AEAD may seal no further packet (RFC 9001, Section 6.6).
