@@ -199,16 +199,16 @@ impl Connection {
         let RunSpace { now, size, route, .. } = *space;
         let pto = self.pto();
         for _ in 0..count {
-            self.reporting.counters.count().udp_sent(size);
             self.recovery.spaces.data.ecn.on_sent(route.ecn);
             self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
         }
         let next = self.recovery.spaces.data.recovery.next_packet_number();
         self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
         let counters = self.reporting.counters.count();
+        counters.udp_sent_each(count as u64, size);
         counters.packets_sent = counters.packets_sent.saturating_add(count as u64);
         let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();
-        self.reporting.counters.count().frames_sent.add(frame_type, count as u64);
+        counters.frames_sent.add(frame_type, count as u64);
         if count > 0 {
             self.idle.on_sent_ack_eliciting(now);
         }
