@@ -136,6 +136,13 @@ impl Counters {
         self.bytes_sent = self.bytes_sent.saturating_add(bytes as u64);
     }
 
+    /// The same for several datagrams, each of `bytes`.
+    pub(crate) fn udp_sent_each(&mut self, datagrams: u64, bytes: usize) {
+        self.datagrams_sent = self.datagrams_sent.saturating_add(datagrams);
+        let all = datagrams.saturating_mul(bytes as u64);
+        self.bytes_sent = self.bytes_sent.saturating_add(all);
+    }
+
     pub(crate) fn udp_received(&mut self, bytes: usize) {
         self.datagrams_received = self.datagrams_received.saturating_add(1);
         self.bytes_received = self.bytes_received.saturating_add(bytes as u64);

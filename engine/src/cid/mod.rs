@@ -1,9 +1,11 @@
 //! Connection IDs (RFC 9000, Section 5.1): those that we issue and those that the peer gave us.
 
+mod connection_ids;
 mod generator;
 mod local;
 mod remote;
 
+pub(crate) use connection_ids::ConnectionIds;
 pub use generator::{ConnectionIdGenerator, RandomConnectionIds};
 pub(crate) use local::{CidEvent, LocalCids};
 pub(crate) use remote::RemoteCids;

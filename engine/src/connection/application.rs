@@ -65,22 +65,22 @@ impl Connection {
 
     /// True once the connection has ended; packets may still be sent to tell the peer.
     pub fn is_closed(&self) -> bool {
-        !self.state.is_open()
+        !self.termination.is_open()
     }
 
     /// True once nothing is left to do and the connection can be dropped.
     pub fn is_drained(&self) -> bool {
-        self.state.is_drained()
+        self.termination.is_drained()
     }
 
     /// Why the connection ended.
     pub fn close_reason(&self) -> Option<&ConnectionError> {
-        self.error.as_deref()
+        self.termination.error()
     }
 
     /// What TLS said when the handshake failed on this side.
     pub fn handshake_error(&self) -> Option<&HandshakeError> {
-        self.handshake_error.as_deref()
+        self.handshake.error()
     }
 }
 
@@ -88,17 +88,17 @@ impl Connection {
 impl Connection {
     /// Which side of the connection this is.
     pub fn side(&self) -> Side {
-        self.side
+        self.role.side()
     }
 
     /// True until the handshake is complete.
     pub fn is_handshaking(&self) -> bool {
-        !self.handshake.complete && self.state.is_open()
+        !self.handshake.complete && self.termination.is_open()
     }
 
     /// True while the handshake is complete and the connection open.
     pub fn is_established(&self) -> bool {
-        self.handshake.complete && self.state.is_open()
+        self.handshake.complete && self.termination.is_open()
     }
 
     /// True once the peer is known to know that the handshake is complete
@@ -189,7 +189,7 @@ impl Connection {
 
     /// A handshake that runs elsewhere has something new to say.
     pub fn handshake_progressed(&mut self, now: Time) {
-        if self.state.is_open() {
+        if self.termination.is_open() {
             let result = self.drive_handshake(now);
             self.after_tls(now, result);
         }
@@ -214,7 +214,7 @@ impl Connection {
 
     /// Updates the 1-RTT keys (RFC 9001, Section 6).
     pub fn update_keys(&mut self, now: Time) -> Result<(), KeyUpdateError> {
-        if !self.state.is_open() || !self.keys.may_update(self.handshake.confirmed) {
+        if !self.termination.is_open() || !self.keys.may_update(self.handshake.confirmed) {
             return Err(KeyUpdateError);
         }
         self.wake_keys(now);
@@ -225,13 +225,13 @@ impl Connection {
 
     /// Sends a PING, so that the peer answers.
     pub fn ping(&mut self) {
-        self.spaces.data.ping = true;
+        self.recovery.ping();
     }
 
     /// Replaces all our connection IDs (RFC 9000, Section 5.1.2); false if a replacement is
     /// under way.
     pub fn rotate_local_cids(&mut self, now: Time) -> bool {
-        let rotated = self.local_cids.rotate();
+        let rotated = self.cids.local.rotate();
         self.issue_cids(now);
         rotated
     }
@@ -239,7 +239,7 @@ impl Connection {
     /// Addresses the peer by another of its connection IDs; false if it has given us no other.
     pub fn rotate_remote_cid(&mut self, now: Time) -> bool {
         let key = self.paths.active().key();
-        let rotated = match self.remote_cids.rotate(key) {
+        let rotated = match self.cids.remote.rotate(key) {
             Ok(rotated) => rotated,
             Err(error) => {
                 self.fail(now, error);
@@ -252,26 +252,26 @@ impl Connection {
 
     /// The numbers of our connection IDs.
     pub fn local_cid_numbers(&self) -> CidNumbers {
-        self.local_cids.numbers()
+        self.cids.local.numbers()
     }
 
     /// The numbers of the peer's connection IDs.
     pub fn remote_cid_numbers(&self) -> CidNumbers {
-        self.remote_cids.numbers(self.paths.active().key())
+        self.cids.remote.numbers(self.paths.active().key())
     }
 
     /// Has the peer retire our connection IDs below this number (RFC 9000, Section 5.1.2); false
     /// if the number is not above that of an earlier request and below that of the next
     /// connection ID, or an earlier request is unanswered.
     pub fn retire_local_cids(&mut self, now: Time, prior_to: u64) -> bool {
-        let retires = self.local_cids.retire_prior_to(prior_to);
+        let retires = self.cids.local.retire_prior_to(prior_to);
         self.issue_cids(now);
         retires
     }
 
     /// Retires the peer's connection IDs below this number; paths that used them take others.
     pub fn retire_remote_cids(&mut self, now: Time, prior_to: u64) {
-        if let Err(error) = self.remote_cids.retire_prior_to(prior_to) {
+        if let Err(error) = self.cids.remote.retire_prior_to(prior_to) {
             self.fail(now, error);
         }
         self.report_cids(now);
@@ -280,7 +280,7 @@ impl Connection {
     /// Addresses the peer by its connection ID of this number; false if there is none or it was
     /// used already.
     pub fn use_remote_cid(&mut self, now: Time, sequence: u64) -> bool {
-        let switched = self.remote_cids.switch_to(self.paths.active().key(), sequence);
+        let switched = self.cids.remote.switch_to(self.paths.active().key(), sequence);
         self.report_cids(now);
         switched
     }
@@ -332,7 +332,7 @@ impl Connection {
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
         Stats {
-            counters: self.counters.get(),
+            counters: self.reporting.counters.get(),
             path: self.path_stats(),
             streams: self.streams.len(),
             send_buffered: self.streams.held(),
@@ -367,6 +367,6 @@ impl Connection {
 
     /// Reports everything to `observer` from now on.
     pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
-        self.observer = observer;
+        self.reporting.observer = observer;
     }
 }

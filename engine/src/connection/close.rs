@@ -5,7 +5,7 @@ use quicket_wire::frame::ConnectionClose;
 use super::Connection;
 use super::packet_builder::PacketBuilder;
 use super::sealing::Draft;
-use super::state::{CloseReason, State};
+use super::state::CloseReason;
 use super::transmit::{Outgoing, Purpose, Transmit};
 use crate::crypto::Level;
 use crate::frame_sink::FrameSink;
@@ -18,11 +18,10 @@ impl Connection {
     /// Writes a datagram with CONNECTION_CLOSE, if one is to be sent.
     #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
     pub(super) fn transmit_close(&mut self, now: Time, buf: &mut [u8]) -> Option<Draft<Transmit>> {
-        let State::Closing { pending: true, reason, .. } = &self.state else { return None };
-        let reason = reason.clone();
+        let reason = self.termination.due_close()?.clone();
         let rtt = &self.paths.active().rtt;
         let min_rtt = rtt.first_sample().map_or(Duration::ZERO, |_| rtt.min());
-        self.state.on_close_sent(now, min_rtt);
+        self.termination.on_close_sent(now, min_rtt);
         let route = self.active_route();
         let limit = buf
             .len()

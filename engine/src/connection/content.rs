@@ -5,7 +5,7 @@ use quicket_wire::frame;
 
 use super::packet_builder::PacketBuilder;
 use crate::ack::{AckFrequencySender, AckScheduler, ReceivedPackets};
-use crate::cid::{LocalCids, RemoteCids};
+use crate::cid::ConnectionIds;
 use crate::crypto::Level;
 use crate::crypto_stream::CryptoStream;
 use crate::datagrams::Datagrams;
@@ -58,8 +58,7 @@ pub(super) struct Owners<'a> {
     pub(super) path: PathKey,
     pub(super) ack_delay_exponent: u8,
     pub(super) pending: &'a mut Pending,
-    pub(super) local_cids: &'a mut LocalCids,
-    pub(super) remote_cids: &'a mut RemoteCids,
+    pub(super) cids: &'a mut ConnectionIds,
     pub(super) paths: &'a mut Paths,
     pub(super) ack_frequency: &'a mut AckFrequencySender,
     pub(super) datagrams: &'a mut Datagrams,
@@ -92,20 +91,7 @@ impl Owners<'_> {
     /// Frames that 0-RTT packets must not carry (RFC 9000, Section 12.5), or need not.
     fn write_control(&mut self, packet: &mut PacketBuilder<'_>) {
         self.pending.write(packet);
-        while let Some(frame) = self.local_cids.next_frame() {
-            let sent = SentFrame::NewConnectionId { sequence: frame.sequence_number };
-            if packet.frame(&frame, Some(sent)).is_err() {
-                break;
-            }
-            self.local_cids.on_frame_sent(frame.sequence_number);
-        }
-        while let Some(frame) = self.remote_cids.next_frame() {
-            let sent = SentFrame::RetireConnectionId { sequence: frame.sequence_number };
-            if packet.frame(&frame, Some(sent)).is_err() {
-                break;
-            }
-            self.remote_cids.on_frame_sent(frame.sequence_number);
-        }
+        self.cids.write_frames(packet);
         if let Some(frame) = self.ack_frequency.next_frame() {
             let sent = SentFrame::AckFrequency { sequence: frame.sequence_number };
             if packet.frame(&frame, Some(sent)).is_ok() {

@@ -1,7 +1,5 @@
 //! Hands the frames of a packet to their owners.
 
-use alloc::boxed::Box;
-
 use quicket_wire::frame::ConnectionClose;
 use quicket_wire::{Frame, FrameEncode, Frames, Header, Side, TransportErrorCode};
 
@@ -48,13 +46,13 @@ impl Connection {
             }
             summary.ack_eliciting |= frame.is_ack_eliciting();
             summary.probing_only &= frame.is_probing();
-            self.counters.count().frames_received.add(frame.frame_type(), 1);
+            self.reporting.counters.count().frames_received.add(frame.frame_type(), 1);
             if let Frame::ConnectionClose(close) = &frame {
                 self.on_connection_close(arrival.now, level, close);
                 break;
             }
             self.process_frame(arrival.now, header, (level, path), &frame)?;
-            if !self.state.is_open() {
+            if !self.termination.is_open() {
                 break;
             }
         }
@@ -73,8 +71,8 @@ impl Connection {
             Frame::Padding(_) | Frame::Ping | Frame::ConnectionClose(_) => Ok(()),
             Frame::Ack(ack) => self.on_ack(now, SpaceId::of(level), ack),
             Frame::Crypto(crypto) => {
-                self.crypto_received = true;
-                let space = self.spaces.of_level_mut(level);
+                self.reception.on_crypto();
+                let space = self.recovery.spaces.of_level_mut(level);
                 space.map_or(Ok(()), |space| space.crypto.on_frame(crypto))
             }
             Frame::Stream(stream) => self.streams.on_stream(stream),
@@ -88,20 +86,20 @@ impl Connection {
             Frame::StreamsBlocked(frame) => self.streams.on_streams_blocked(frame),
             Frame::Datagram(datagram) => {
                 self.datagrams.on_frame(datagram)?;
-                self.events.push(Event::DatagramReceived);
+                self.reporting.events.push(Event::DatagramReceived);
                 Ok(())
             }
             Frame::NewToken(frame) => self.on_new_token(frame.token),
             Frame::NewConnectionId(frame) => {
-                self.remote_cids.on_new_connection_id(frame)?;
-                self.events.push(Event::ConnectionIdsChanged);
+                self.cids.remote.on_new_connection_id(frame)?;
+                self.reporting.events.push(Event::ConnectionIdsChanged);
                 Ok(())
             }
             Frame::RetireConnectionId(frame) => {
                 let linger = self.pto().times(3);
-                self.local_cids.on_retire(now, frame, &header.dcid, linger)?;
+                self.cids.local.on_retire(now, frame, &header.dcid, linger)?;
                 self.issue_cids(now);
-                self.events.push(Event::ConnectionIdsChanged);
+                self.reporting.events.push(Event::ConnectionIdsChanged);
                 Ok(())
             }
             Frame::PathChallenge(frame) => {
@@ -110,27 +108,27 @@ impl Connection {
             }
             Frame::PathResponse(frame) => self.on_path_response(now, frame),
             Frame::HandshakeDone => self.on_handshake_done(now),
-            Frame::AckFrequency(frame) => self.spaces.data.acks.on_ack_frequency(frame),
-            Frame::ImmediateAck => self.spaces.data.acks.on_immediate_ack(),
+            Frame::AckFrequency(frame) => self.recovery.spaces.data.acks.on_ack_frequency(frame),
+            Frame::ImmediateAck => self.recovery.spaces.data.acks.on_immediate_ack(),
         }
     }
 
     fn on_new_token(&mut self, token: &[u8]) -> Result<(), TransportError> {
         // RFC 9000, Section 19.7.
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             return Err(TransportError::at(
                 TransportErrorCode::PROTOCOL_VIOLATION,
                 quicket_wire::frame::NewToken::TYPE,
                 "a client sent NEW_TOKEN",
             ));
         }
-        self.events.push(Event::NewToken(token.to_vec()));
+        self.reporting.events.push(Event::NewToken(token.to_vec()));
         Ok(())
     }
 
     fn on_handshake_done(&mut self, now: Time) -> Result<(), TransportError> {
         // RFC 9000, Section 19.20.
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             return Err(TransportError::at(
                 TransportErrorCode::PROTOCOL_VIOLATION,
                 quicket_wire::frame::HandshakeDone::TYPE,
@@ -156,18 +154,7 @@ impl Connection {
                 ConnectionError::PeerApplication { code: *error_code, reason: reason.to_vec() }
             }
         };
-        // RFC 9000, Section 10.2.3: it stands for a code of the application, which is in a packet
-        // of a higher level, if the peer could send any: mostly behind this one.
-        let is_stand_in = matches!(
-            (level, &error),
-            (
-                Level::Initial | Level::Handshake,
-                ConnectionError::PeerTransport { code: TransportErrorCode::APPLICATION_ERROR, .. }
-            )
-        );
-        if is_stand_in {
-            self.hidden_close.get_or_insert_with(|| Box::new(error));
-        } else {
+        if let Some(error) = self.termination.on_close_received(level, error) {
             self.drain(now, error);
         }
     }

@@ -1,20 +1,23 @@
 //! Drives TLS: CRYPTO bytes in and out, secrets into keys, completion (RFC 9001, Section 4).
 
+mod state;
+
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters, Version};
 
+use state::Opening;
+pub(super) use state::{Attempt, HandshakeState};
+
 use super::Connection;
-use super::parameters::{self, HandshakeCids, Kept, Session, Versions};
+use super::parameters::{self, Kept, Session};
 use super::space::SpaceId;
-use crate::config::{ANSWER_TIME, ClientConfig, ServerConfig};
+use crate::config::ANSWER_TIME;
 use crate::crypto::{
-    Alert, Deferred, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
-    HandshakeSummary, Level, TlsConfig,
+    Alert, Direction, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary, Level,
+    TlsConfig,
 };
 use crate::error::TransportError;
 use crate::event::Event;
@@ -33,149 +36,6 @@ pub enum EarlyData {
     Accepted,
     /// The server does not read it.
     Rejected,
-}
-
-/// A server before TLS starts: collects the ClientHello, which may span packets, to choose the
-/// version by it.
-pub(super) struct Listening {
-    config: Arc<ServerConfig>,
-    hello: Vec<u8>,
-    /// Waiting for [`Connection::accept_handshake`].
-    held: bool,
-}
-
-/// A client before it has heard of the server: what it needs to begin anew with another version.
-pub(super) struct Attempt {
-    pub(super) config: ClientConfig,
-    pub(super) server_name: String,
-}
-
-/// What is over with the peer's first message.
-enum Opening {
-    Server(Listening),
-    Client(Attempt),
-}
-
-/// The TLS side of a connection.
-pub(super) struct HandshakeState {
-    tls: Option<Box<dyn Handshake>>,
-    opening: Option<Box<Opening>>,
-    /// Client: waits for [`Connection::start_handshake`].
-    pub(super) held: bool,
-    pub(super) cids: HandshakeCids,
-    pub(super) versions: Versions,
-    /// `None` until they are sent.
-    pub(super) local_parameters: Option<Kept>,
-    pub(super) remote_parameters: Option<Kept>,
-    /// Client: where the connection can be of the IP family that its path does not have.
-    pub(super) other_family: Option<Box<SocketAddr>>,
-    /// Client: those of the session that is resumed, until the handshake is complete.
-    remembered: Option<Box<TransportParameters>>,
-    pub(super) summary: Option<Box<HandshakeSummary>>,
-    pub(super) early_data: EarlyData,
-    pub(super) complete: bool,
-    /// The level that TLS reads at.
-    read_level: Level,
-    /// RFC 9001, Section 4.1.2.
-    pub(super) confirmed: bool,
-    /// When the handshake is given up.
-    pub(super) deadline: Time,
-    /// When TLS goes on without the answer that it waits for.
-    pub(super) waits_until: Option<Time>,
-}
-
-impl HandshakeState {
-    pub(super) fn new(cids: HandshakeCids, versions: Versions, deadline: Time) -> Self {
-        Self {
-            tls: None,
-            opening: None,
-            held: false,
-            cids,
-            versions,
-            local_parameters: None,
-            remote_parameters: None,
-            other_family: None,
-            remembered: None,
-            summary: None,
-            early_data: EarlyData::None,
-            complete: false,
-            read_level: Level::Initial,
-            confirmed: false,
-            deadline,
-            waits_until: None,
-        }
-    }
-
-    pub(super) fn listen(&mut self, config: Arc<ServerConfig>) {
-        let listening = Listening { config, hello: Vec::new(), held: false };
-        self.opening = Some(Box::new(Opening::Server(listening)));
-    }
-
-    fn listening(&mut self) -> Option<&mut Listening> {
-        match self.opening.as_deref_mut() {
-            Some(Opening::Server(listening)) => Some(listening),
-            _ => None,
-        }
-    }
-
-    /// Keeps what a client begins anew with.
-    pub(super) fn keep_attempt(&mut self, attempt: Attempt) {
-        self.opening = Some(Box::new(Opening::Client(attempt)));
-    }
-
-    /// What a client begins anew with, once.
-    pub(super) fn take_attempt(&mut self) -> Option<Attempt> {
-        match *self.opening.take()? {
-            Opening::Client(attempt) => Some(attempt),
-            Opening::Server(_) => None,
-        }
-    }
-
-    /// The ClientHello that waits for the application.
-    pub(super) fn held_hello(&self) -> Option<&[u8]> {
-        match self.opening.as_deref() {
-            Some(Opening::Server(listening)) if listening.held => Some(&listening.hello),
-            _ => None,
-        }
-    }
-
-    /// What a handshake that waits for the application was to go on with.
-    pub(super) fn held_tls(&self) -> Option<Arc<dyn TlsConfig>> {
-        match self.opening.as_deref() {
-            Some(Opening::Server(listening)) if listening.held => {
-                Some(listening.config.tls.clone())
-            }
-            _ => None,
-        }
-    }
-
-    /// Puts another configuration in the place of the present one; false once TLS has started.
-    pub(super) fn replace_config(&mut self, config: Arc<ServerConfig>) -> bool {
-        self.listening().map(|listening| listening.config = config).is_some()
-    }
-
-    /// Remembers the parameters of a session that is resumed.
-    pub(super) fn remember(&mut self, parameters: TransportParameters) {
-        self.remembered = Some(Box::new(parameters));
-    }
-
-    /// True until TLS has read the peer's first message.
-    pub(super) fn awaits_hello(&self) -> bool {
-        self.read_level == Level::Initial
-    }
-
-    /// Gives back memory that only the choice of a version needed.
-    pub(super) fn trim(&mut self) {
-        self.versions.available = Vec::new();
-    }
-
-    pub(super) fn tls(&self) -> Option<&dyn Handshake> {
-        self.tls.as_deref()
-    }
-
-    pub(super) fn poll_deferred(&mut self) -> Option<Deferred> {
-        self.tls.as_mut()?.poll_deferred()
-    }
 }
 
 impl From<HandshakeError> for TransportError {
@@ -226,13 +86,13 @@ impl Connection {
     fn announce_parameters(&mut self, now: Time) -> Vec<u8> {
         let handshake = &mut self.handshake;
         let mut ours = parameters::local(
-            self.side,
+            self.role.side(),
             &self.config,
             &self.endpoint,
             &handshake.cids,
             &handshake.versions,
         );
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             self.server_parameters(&mut ours);
         }
         let mut encoded = Vec::new();
@@ -240,12 +100,12 @@ impl Connection {
         // RFC 9000, Section 18.1: reserved parameters are 31 * N + 27.
         let reserved = self.rng.below(1 << 20).saturating_mul(31).saturating_add(27);
         let grease = self.config.grease.then_some((reserved, noise.as_slice()));
-        ours.encode(self.side, &mut encoded, grease);
-        self.observe(
+        ours.encode(self.role.side(), &mut encoded, grease);
+        self.reporting.observe(
             now,
             &Observation::Parameters { direction: Direction::Send, parameters: &ours },
         );
-        self.handshake.local_parameters = Some(Kept::new(&ours, self.side));
+        self.handshake.local_parameters = Some(Kept::new(&ours, self.role.side()));
         encoded
     }
 
@@ -253,13 +113,13 @@ impl Connection {
     pub(super) fn drive_handshake(&mut self, now: Time) -> Result<(), TransportError> {
         if self.handshake.listening().is_some() {
             self.read_client_hello(now)?;
-        } else if self.side.is_client() && self.has_received() {
+        } else if self.role.side().is_client() && self.reporting.has_received() {
             // RFC 9000, Section 6.2: no Version Negotiation packet counts after this.
             self.handshake.opening = None;
         }
         for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
             while let Some(tls) = &mut self.handshake.tls {
-                let Some(space) = self.spaces.of_level_mut(level) else { break };
+                let Some(space) = self.recovery.spaces.of_level_mut(level) else { break };
                 let stream = &mut space.crypto;
                 let data = stream.readable();
                 if data.is_empty() {
@@ -282,7 +142,7 @@ impl Connection {
                 let result = tls.read(level, data);
                 stream.consume(len);
                 if let Err(error) = result {
-                    return Err(self.tls_failed(error));
+                    return Err(self.handshake.fail(error));
                 }
                 self.drive_tls(now)?;
             }
@@ -290,16 +150,10 @@ impl Connection {
         self.drive_tls(now)
     }
 
-    fn tls_failed(&mut self, error: HandshakeError) -> TransportError {
-        let transport = TransportError::from(error.clone());
-        self.handshake_error = Some(Box::new(error));
-        transport
-    }
-
     /// Collects the ClientHello and, once it is whole, starts the server's TLS.
     fn read_client_hello(&mut self, now: Time) -> Result<(), TransportError> {
         let Some(listening) = self.handshake.listening() else { return Ok(()) };
-        let Some(space) = self.spaces.of_level_mut(Level::Initial) else { return Ok(()) };
+        let Some(space) = self.recovery.spaces.of_level_mut(Level::Initial) else { return Ok(()) };
         let stream = &mut space.crypto;
         // What came in another order than it was sent may lie in two parts.
         while !stream.readable().is_empty() {
@@ -327,7 +181,7 @@ impl Connection {
                 alpn: hello.alpn().map(<[u8]>::to_vec).collect(),
                 server_name: hello.server_name().map(String::from),
             };
-            self.events.push(event);
+            self.reporting.events.push(event);
             return Ok(());
         }
         let tls = listening.config.tls.clone();
@@ -350,10 +204,10 @@ impl Connection {
         if !tls.is_application() {
             chosen?;
         }
-        self.server_config = Some(listening.config);
+        self.role.set_server_config(listening.config);
         self.use_version(now);
         let parameters = self.announce_parameters(now);
-        let early_data = self.server_config.as_ref().is_some_and(|config| config.early_data);
+        let early_data = self.role.server_config().is_some_and(|config| config.early_data);
         let start = HandshakeStart {
             server_name: "",
             peer: Some(self.active_route().remote),
@@ -361,12 +215,12 @@ impl Connection {
             resume: None,
             early_data,
         };
-        let mut handshake = tls.start_server(&start).map_err(|error| self.tls_failed(error))?;
+        let mut handshake = tls.start_server(&start).map_err(|error| self.handshake.fail(error))?;
         let read = handshake.read(Level::Initial, &listening.hello);
         self.handshake.tls = Some(handshake);
         if let Err(error) = read {
             // Alerts may come with nothing else to say.
-            return Err(self.tls_failed(error));
+            return Err(self.handshake.fail(error));
         }
         self.drive_tls(now)
     }
@@ -377,10 +231,10 @@ impl Connection {
         if version != self.handshake.versions.original {
             // RFC 9369, Section 4.1: the same connection ID, the new version's salt.
             let dcid = self.handshake.cids.initial_dcid;
-            self.keys.derive_initial(version, &dcid, self.side);
+            self.keys.derive_initial(version, &dcid, self.role.side());
         }
         self.keys.set_version(version);
-        self.observe(now, &Observation::Version(version));
+        self.reporting.observe(now, &Observation::Version(version));
     }
 
     /// Does what TLS asks for, and gives whom TLS waits for some time.
@@ -406,18 +260,18 @@ impl Connection {
             let event = match tls.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(self.tls_failed(error)),
+                Err(error) => return Err(self.handshake.fail(error)),
             };
             match event {
                 HandshakeEvent::Send(level, data) => {
                     // TLS that runs elsewhere may be late.
-                    if let Some(space) = self.spaces.of_level_mut(level) {
+                    if let Some(space) = self.recovery.spaces.of_level_mut(level) {
                         space.crypto.write(&data)?;
                     }
                 }
                 HandshakeEvent::Secret(level, direction, secret) => {
                     self.keys.install(level, direction, secret);
-                    self.observe(now, &Observation::KeyInstalled { level, direction });
+                    self.reporting.observe(now, &Observation::KeyInstalled { level, direction });
                     self.on_key_installed(now, level, direction);
                 }
                 HandshakeEvent::PeerTransportParameters(encoded) => {
@@ -433,7 +287,7 @@ impl Connection {
     /// RFC 9001, Section 4.9.3.
     pub(super) fn discard_early_keys(&mut self, now: Time) {
         if self.keys.discard_early() {
-            self.observe(now, &Observation::KeysDiscarded { level: Level::EarlyData });
+            self.reporting.observe(now, &Observation::KeysDiscarded { level: Level::EarlyData });
         }
     }
 
@@ -441,36 +295,36 @@ impl Connection {
         if direction == Direction::Receive && level != Level::EarlyData {
             self.handshake.read_level = level;
         }
-        match (level, direction, self.side) {
+        match (level, direction, self.role.side()) {
             (Level::EarlyData, Direction::Send, Side::Client) => {
                 let Some(old) = self.handshake.remembered.as_deref() else { return };
                 self.handshake.early_data = EarlyData::Offered;
                 self.streams.set_peer_limits(old);
                 self.datagrams.set_peer_limit(old.max_datagram_frame_size);
-                self.events.push(Event::EarlyDataReady);
+                self.reporting.events.push(Event::EarlyDataReady);
             }
             (Level::OneRtt, Direction::Send, Side::Client) => self.discard_early_keys(now),
             (Level::EarlyData | Level::OneRtt, Direction::Send, Side::Server)
             | (Level::EarlyData | Level::OneRtt, Direction::Receive, _)
             | (Level::Initial | Level::Handshake, _, _) => {}
         }
-        self.retry_waiting = true;
+        self.reception.on_new_keys();
     }
 
     fn read_peer_parameters(&mut self, now: Time, encoded: &[u8]) -> Result<(), TransportError> {
-        let theirs =
-            TransportParameters::decode(encoded, self.side.peer()).map_err(parameter_error)?;
+        let theirs = TransportParameters::decode(encoded, self.role.side().peer())
+            .map_err(parameter_error)?;
         let handshake = &mut self.handshake;
-        parameters::check_cids(self.side, &handshake.cids, &theirs)?;
-        if self.side.is_client() {
+        parameters::check_cids(self.role.side(), &handshake.cids, &theirs)?;
+        if self.role.side().is_client() {
             handshake.versions.check(theirs.version_information.as_ref())?;
         }
-        self.observe(
+        self.reporting.observe(
             now,
             &Observation::Parameters { direction: Direction::Receive, parameters: &theirs },
         );
         self.apply_peer_parameters(now, &theirs)?;
-        self.handshake.remote_parameters = Some(Kept::new(&theirs, self.side.peer()));
+        self.handshake.remote_parameters = Some(Kept::new(&theirs, self.role.side().peer()));
         Ok(())
     }
 
@@ -482,19 +336,21 @@ impl Connection {
         self.idle.negotiate(Duration::from_millis(theirs.max_idle_timeout));
         self.streams.set_peer_limits(theirs);
         self.datagrams.set_peer_limit(theirs.max_datagram_frame_size);
-        self.local_cids.set_peer_limit(theirs.active_connection_id_limit);
+        self.cids.local.set_peer_limit(theirs.active_connection_id_limit);
         self.paths.on_peer_parameters(theirs.disable_active_migration, theirs.max_udp_payload_size);
-        self.grease_fixed_bit = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
+        let grease = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
+        self.transmission.set_grease_fixed_bit(grease);
         let min_ack_delay = theirs.min_ack_delay.filter(|_| self.config.ack_frequency);
-        self.ack_frequency.on_peer_parameters(
+        self.recovery.ack_frequency.on_peer_parameters(
             min_ack_delay.map(Duration::from_micros),
             Duration::from_millis(theirs.max_ack_delay),
         );
         if let Some(token) = theirs.stateless_reset_token {
-            self.remote_cids.set_initial_token(token);
+            self.cids.remote.set_initial_token(token);
         }
         if let Some(preferred) = &theirs.preferred_address {
-            self.remote_cids
+            self.cids
+                .remote
                 .add_preferred(preferred.connection_id, preferred.stateless_reset_token);
         }
         self.report_cids(now);
@@ -509,7 +365,7 @@ impl Connection {
     fn on_early_data(&mut self, now: Time, accepted: bool) -> Result<(), TransportError> {
         self.handshake.early_data =
             if accepted { EarlyData::Accepted } else { EarlyData::Rejected };
-        if self.side == Side::Server {
+        if self.role.side() == Side::Server {
             return Ok(());
         }
         if accepted {
@@ -544,16 +400,16 @@ impl Connection {
         self.handshake.complete = true;
         self.handshake.remembered = None;
         // 1-RTT packets may have waited for this (RFC 9001, Section 5.7).
-        self.retry_waiting = true;
-        self.observe(now, &Observation::HandshakeComplete(&summary));
+        self.reception.on_new_keys();
+        self.reporting.observe(now, &Observation::HandshakeComplete(&summary));
         self.handshake.summary = Some(summary);
-        self.events.push(Event::HandshakeComplete);
-        if self.side == Side::Server {
+        self.reporting.events.push(Event::HandshakeComplete);
+        if self.role.side() == Side::Server {
             // RFC 9001, Section 4.9.3: 0-RTT packets may still be on their way.
-            self.early_keys_expire = Some(now + self.pto().times(3));
+            self.keys.expire_early(now + self.pto().times(3));
             // RFC 9001, Section 4.1.2: a server's handshake is confirmed when it is complete.
             self.pending.set_handshake_done();
-            let tokens = self.server_config.as_ref().map_or(0, |config| config.new_tokens);
+            let tokens = self.role.server_config().map_or(0, |config| config.new_tokens);
             self.queue_new_tokens(now, tokens);
             self.confirm_handshake(now);
         }
@@ -566,17 +422,17 @@ impl Connection {
         if core::mem::replace(&mut self.handshake.confirmed, true) {
             return;
         }
-        self.observe(now, &Observation::HandshakeConfirmed);
+        self.reporting.observe(now, &Observation::HandshakeConfirmed);
         self.discard_space(now, SpaceId::Initial);
         self.discard_space(now, SpaceId::Handshake);
         self.on_confirmed(now);
-        self.events.push(Event::HandshakeConfirmed);
+        self.reporting.events.push(Event::HandshakeConfirmed);
     }
 
     fn on_session_ticket(&mut self, ticket: &[u8]) {
         if let Some(theirs) = &self.handshake.remote_parameters {
             let session = Session::encode(self.handshake.versions.current, &theirs.get(), ticket);
-            self.events.push(Event::SessionTicket(session));
+            self.reporting.events.push(Event::SessionTicket(session));
         }
     }
 }

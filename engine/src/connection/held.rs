@@ -27,7 +27,7 @@ impl Connection {
         config: ClientConfig,
         server_name: &str,
     ) -> Result<(), HandshakeError> {
-        if !self.handshake.held || !self.state.is_open() {
+        if !self.handshake.held || !self.termination.is_open() {
             return Ok(());
         }
         let config = ClientConfig { hold: false, ..config };
@@ -63,7 +63,7 @@ impl Connection {
             local: self.local(),
         };
         let mut begun = Self::client(start, client)?;
-        begun.observer = self.observer.take();
+        begun.reporting.observer = self.reporting.observer.take();
         begun.streams.follow(self.streams.is_followed());
         core::mem::swap(self, &mut *begun);
         Ok(())
@@ -88,11 +88,11 @@ impl Connection {
     /// knows of the peer stays.
     fn reconfigure(&mut self, now: Time, config: &Arc<TransportConfig>, peer_may_migrate: bool) {
         let followed = self.streams.is_followed();
-        self.streams = application::new_streams(self.side, config, &mut *self.rng);
+        self.streams = application::new_streams(self.role.side(), config, &mut *self.rng);
         self.streams.follow(followed);
         self.datagrams = application::new_datagrams(config);
-        self.remote_cids.set_limit(config.active_connection_id_limit);
-        self.spaces.data.acks = AckScheduler::new(ack_policy(config));
+        self.cids.remote.set_limit(config.active_connection_id_limit);
+        self.recovery.spaces.data.acks = AckScheduler::new(ack_policy(config));
         self.idle = Idle::new(
             now,
             config.max_idle_timeout.into(),
@@ -103,7 +103,7 @@ impl Connection {
         self.keys.set_update_after(config.key_update_after);
         let settings = paths::settings(config, peer_may_migrate);
         self.paths.begin_anew(settings, &mut *self.rng);
-        self.takes_any_fixed_bit = config.takes_any_fixed_bit(&self.endpoint);
+        self.reception.set_takes_any_fixed_bit(config.takes_any_fixed_bit(&self.endpoint));
         self.config = config.clone();
     }
 
@@ -111,7 +111,7 @@ impl Connection {
     /// it issued the session that is resumed, for 0-RTT (RFC 9000, Section 7.4.1). Call before
     /// the key of early data comes. From now on streams can be opened and written to.
     pub fn remember_parameters(&mut self, parameters: TransportParameters) {
-        if self.side == Side::Client && self.handshake.early_data == EarlyData::None {
+        if self.role.side() == Side::Client && self.handshake.early_data == EarlyData::None {
             self.streams.set_peer_limits(&parameters);
             self.handshake.remember(parameters);
         }
@@ -120,7 +120,7 @@ impl Connection {
     /// Closes the connection with a CONNECTION_CLOSE of type 0x1c: for servers that turn a
     /// client away, and TLS that runs elsewhere and failed.
     pub fn abort(&mut self, now: Time, error: TransportError) {
-        if self.state.is_open() {
+        if self.termination.is_open() {
             self.fail(now, error);
         }
     }

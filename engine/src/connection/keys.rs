@@ -166,6 +166,8 @@ pub(crate) struct Keys {
     failures: u64,
     /// Sealed packets after which we update by ourselves.
     update_after: u64,
+    /// Server: when 0-RTT keys are forgotten (RFC 9001, Section 4.9.3).
+    early_expires: Option<Time>,
     /// 1-RTT packets are not encrypted (negotiated `disable_1rtt_encryption`).
     plain_1rtt: bool,
 }
@@ -188,6 +190,7 @@ impl Keys {
             updates: 0,
             failures: 0,
             update_after,
+            early_expires: None,
             plain_1rtt: false,
         }
     }
@@ -231,6 +234,21 @@ impl Keys {
         let existed = self.earlier.as_ref().is_some_and(|keys| !keys.early.is_empty());
         self.discard(|keys| keys.early = LevelKeys::default());
         existed
+    }
+
+    /// Has 0-RTT keys expire at `at`: packets may still be on their way.
+    pub(crate) fn expire_early(&mut self, at: Time) {
+        self.early_expires = Some(at);
+    }
+
+    /// When 0-RTT keys are to be forgotten.
+    pub(crate) fn early_expires(&self) -> Option<Time> {
+        self.early_expires
+    }
+
+    /// True once, at that time.
+    pub(crate) fn take_early_expired(&mut self, now: Time) -> bool {
+        self.early_expires.take_if(|at| *at <= now).is_some()
     }
 
     fn discard(&mut self, forget: impl FnOnce(&mut EarlierKeys)) {
@@ -505,12 +523,16 @@ impl Keys {
         }
     }
 
-    /// Counts `count` 1-RTT packets to be sealed, from number `first` on; true if it is time to
-    /// update the keys.
-    pub(crate) fn sealing_1rtt(&mut self, first: u64, count: u64) -> bool {
-        let Some(send) = &mut self.send else { return false };
+    /// Counts `count` 1-RTT packets to be sealed, from number `first` on.
+    pub(crate) fn sealing_1rtt(&mut self, first: u64, count: u64) {
+        let Some(send) = &mut self.send else { return };
         send.sealed = send.sealed.saturating_add(count);
         send.first.get_or_insert(first);
+    }
+
+    /// True if so many packets are sealed with the current key that another should follow.
+    pub(crate) fn is_update_due(&self) -> bool {
+        let Some(send) = &self.send else { return false };
         let limit = send.secrets.current.aead().confidentiality_limit();
         send.sealed >= self.update_after.min(limit / 2)
     }

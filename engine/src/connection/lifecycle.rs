@@ -1,16 +1,10 @@
 //! From open to drained, and what the endpoint must know on the way.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use core::net::SocketAddr;
-
-use quicket_wire::{Side, StatelessResetToken, TransportErrorCode};
+use quicket_wire::{Side, TransportErrorCode};
 
 use super::Connection;
 use super::space::SpaceId;
-use super::state::State;
-use crate::cid::CidEvent;
+use super::state::CloseReason;
 use crate::crypto::Level;
 use crate::endpoint::EndpointEvent;
 use crate::error::{ConnectionError, TransportError};
@@ -20,53 +14,25 @@ use crate::stateless_reset;
 use crate::time::Time;
 use crate::token::{self, TokenSealer};
 
-/// Events for the endpoint, and what it was told already.
-#[derive(Debug, Default)]
-pub(super) struct Reports {
-    queue: VecDeque<EndpointEvent>,
-    /// [`crate::cid::RemoteCids::generation`] at the last report.
-    generation: Option<u32>,
-    /// The stateless reset tokens at the last report, and the peer's address then.
-    resets: Vec<StatelessResetToken>,
-    resets_of: Option<SocketAddr>,
-    handshake_over: bool,
-}
-
-impl Reports {
-    /// Gives back memory without events.
-    pub(super) fn trim(&mut self) {
-        self.queue.shrink_to_fit();
-        self.resets.shrink_to_fit();
-    }
-
-    /// The peer is at this address now. From another one its stateless reset tokens are good no more
-    /// (RFC 9000, Section 10.3.1).
-    pub(super) fn on_remote(&mut self, remote: SocketAddr) {
-        if self.resets_of.is_some_and(|former| former != remote) {
-            self.generation = None;
-        }
-    }
-}
-
 impl Connection {
     /// What the endpoint must know: pass it to [`crate::Endpoint::handle_event`].
     pub fn poll_endpoint_event(&mut self) -> Option<EndpointEvent> {
-        self.reports.queue.pop_front()
+        self.reporting.endpoint.pop()
     }
 
     /// What the application may want to know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.events.is_over() {
+        if self.reporting.events.is_over() {
             return None;
         }
-        if let Some(event) = self.events.pop() {
+        if let Some(event) = self.reporting.events.pop() {
             return Some(event);
         }
         if self.datagrams.take_unblocked() {
             return Some(Event::DatagramsUnblocked);
         }
         let event = self.streams.poll_event().map(Event::Stream);
-        event.or_else(|| self.events.pop_end())
+        event.or_else(|| self.reporting.events.pop_end())
     }
 
     /// Issues connection IDs as far as the peer wants them (RFC 9000, Section 5.1.1).
@@ -74,58 +40,26 @@ impl Connection {
         if !self.handshake.complete {
             return;
         }
-        for _ in 0..self.local_cids.wanted(now) {
-            let cid = self.endpoint.cid_generator.generate(&mut *self.rng);
-            let key = self.endpoint.reset_key_of(&cid);
-            let token = stateless_reset::token(&**self.keys.crypto(), &key, &cid);
-            self.local_cids.issue(cid, token);
-        }
+        let (endpoint, crypto, rng) = (&self.endpoint, self.keys.crypto(), &mut self.rng);
+        self.cids.issue(now, || {
+            let cid = endpoint.cid_generator.generate(&mut **rng);
+            let token = stateless_reset::token(&**crypto, &endpoint.reset_key_of(&cid), &cid);
+            (cid, token)
+        });
         self.report_cids(now);
     }
 
     /// Tells the endpoint of new and retired connection IDs, ours and the peer's.
     pub(super) fn report_cids(&mut self, now: Time) {
-        while let Some(event) = self.local_cids.poll_event(now) {
-            self.reports.queue.push_back(match event {
-                CidEvent::Added(cid) => EndpointEvent::CidAdded(cid),
-                CidEvent::Retired(cid) => EndpointEvent::CidRetired(cid),
-            });
-        }
-        let generation = self.remote_cids.generation();
-        if self.reports.generation == Some(generation) {
-            return;
-        }
-        self.reports.generation = Some(generation);
-        let remote = self.paths.active().remote();
-        let reports = &mut self.reports;
-        if let Some(former) = reports.resets_of.replace(remote) {
-            let removed = |token| EndpointEvent::ResetTokenRemoved(former, token);
-            reports.queue.extend(reports.resets.drain(..).map(removed));
-        }
-        for token in self.remote_cids.reset_tokens() {
-            reports.resets.push(*token);
-            reports.queue.push_back(EndpointEvent::ResetTokenAdded(remote, *token));
-        }
-    }
-
-    /// Not where it has failed: what is left of it counts until it is drained.
-    fn report_handshake_over(&mut self) {
-        if self.side == Side::Server && !core::mem::replace(&mut self.reports.handshake_over, true)
-        {
-            self.reports.queue.push_back(EndpointEvent::HandshakeOver);
-        }
+        self.reporting.endpoint.on_cids(now, &mut self.cids, &self.paths);
     }
 
     /// What follows from the confirmation of the handshake.
     pub(super) fn on_confirmed(&mut self, now: Time) {
-        self.peer_validated_us = true;
-        self.pto_count = 0;
+        self.recovery.on_handshake_confirmed();
         self.paths.set_handshake_confirmed();
-        self.report_handshake_over();
-        if self.side == Side::Server {
-            // The Initial packets' connection ID leads here no longer.
-            let cid = self.handshake.cids.initial_dcid;
-            self.reports.queue.push_back(EndpointEvent::CidRetired(cid));
+        if self.role.side() == Side::Server {
+            self.reporting.endpoint.handshake_over(self.handshake.cids.initial_dcid);
         } else {
             self.move_to_preferred_address(now);
         }
@@ -135,38 +69,31 @@ impl Connection {
     /// Forgets a packet number space whose keys are discarded (RFC 9001, Section 4.9;
     /// RFC 9002, Section 6.4).
     pub(super) fn discard_space(&mut self, now: Time, id: SpaceId) {
-        let Some(mut space) = self.spaces.discard(id) else { return };
+        let Some(mut space) = self.recovery.discard_space(id) else { return };
         space.recovery.discard(|packet| self.paths.on_packet_discarded(packet));
         match id {
             SpaceId::Initial => self.keys.discard_initial(),
             SpaceId::Handshake => self.keys.discard_handshake(),
             SpaceId::Data => {}
         }
-        self.observe(now, &Observation::KeysDiscarded { level: id.level() });
-        // RFC 9002, Section 6.2.2: the back-off starts over.
-        self.pto_count = 0;
+        self.reporting.observe(now, &Observation::KeysDiscarded { level: id.level() });
         self.set_loss_timer();
     }
 
     /// True once a packet of the peer was opened.
     pub fn has_received(&self) -> bool {
-        self.counters.packets_received() > 0
+        self.reporting.has_received()
     }
 
     /// The keys were updated (RFC 9001, Section 6).
     pub(super) fn on_key_update(&mut self, now: Time, by_peer: bool) {
-        let counters = self.counters.count();
-        counters.key_updates = counters.key_updates.saturating_add(1);
-        self.key_update_due = false;
-        let updates = self.keys.updates();
-        self.observe(now, &Observation::KeyUpdated { updates, by_peer });
-        self.events.push(Event::KeyUpdated { updates, by_peer });
+        self.reporting.key_updated(now, self.keys.updates(), by_peer);
     }
 
     /// Updates the keys before the AEAD's limit is reached; ends the connection if that is no
     /// longer possible (RFC 9001, Section 6.6).
     pub(super) fn watch_key_usage(&mut self, now: Time) {
-        if !self.key_update_due {
+        if !self.keys.is_update_due() {
             return;
         }
         if self.keys.may_update(self.handshake.confirmed) {
@@ -185,12 +112,9 @@ impl Connection {
 
     /// Server: queues tokens for the client's next connections (RFC 9000, Section 8.1.3).
     pub(super) fn queue_new_tokens(&mut self, now: Time, count: u8) {
-        let (moment, unix_secs) = self.wall_clock;
-        let sealer = TokenSealer {
-            crypto: &**self.keys.crypto(),
-            keys: self.endpoint.token_keys(),
-            now: unix_secs.saturating_add(now.since(moment).as_secs()),
-        };
+        let Some(now) = self.role.unix_secs(now) else { return };
+        let sealer =
+            TokenSealer { crypto: &**self.keys.crypto(), keys: self.endpoint.token_keys(), now };
         let client = self.paths.active().remote().ip();
         for _ in 0..count {
             if let Some(token) = token::seal_new_token(&sealer, client, &mut *self.rng) {
@@ -202,7 +126,7 @@ impl Connection {
     /// Server: sends the client a token for its next connection (RFC 9000, Section 8.1.3); false
     /// if the last one is still on its way, or the handshake not complete.
     pub fn send_new_token(&mut self, now: Time) -> bool {
-        let may = self.side == Side::Server
+        let may = self.role.side() == Side::Server
             && self.is_established()
             && !self.pending.has_unacknowledged_token();
         if may {
@@ -211,18 +135,46 @@ impl Connection {
         may
     }
 
+    /// An error found here closes the connection.
+    pub(super) fn fail(&mut self, now: Time, error: TransportError) {
+        self.close_with(now, CloseReason::Transport(error));
+    }
+
+    /// Sends CONNECTION_CLOSE and enters the closing state (RFC 9000, Section 10.2.1).
+    pub(super) fn close_with(&mut self, now: Time, reason: CloseReason) {
+        let until = now + self.pto().times(3);
+        if self.termination.close(until, reason) {
+            self.closed(now);
+        }
+    }
+
+    /// The peer closed: enters the draining state (RFC 9000, Section 10.2.2).
+    pub(super) fn drain(&mut self, now: Time, error: ConnectionError) {
+        let until = now + self.pto().times(3);
+        if self.termination.drain(until, error) {
+            self.closed(now);
+        }
+    }
+
+    /// Ends the connection at once, without a word.
+    pub(super) fn end(&mut self, now: Time, error: ConnectionError) {
+        if self.termination.end(error) {
+            self.closed(now);
+            self.reporting.endpoint.drained();
+        }
+    }
+
     /// The connection is over: tells the application.
-    pub(super) fn closed(&mut self, now: Time, error: ConnectionError) {
-        self.observe(now, &Observation::Closed(&error));
-        self.events.close(error.clone());
-        self.error = Some(Box::new(error));
+    fn closed(&mut self, now: Time) {
+        if let Some(error) = self.termination.error() {
+            self.reporting.closed(now, error);
+        }
     }
 
     /// Nothing is left of the connection.
     pub(super) fn become_drained(&mut self) {
-        if !self.state.is_drained() {
-            self.state = State::Drained;
-            self.reports.queue.push_back(EndpointEvent::Drained);
+        if self.termination.become_drained() {
+            self.reporting.endpoint.drained();
         }
     }
 
@@ -245,11 +197,11 @@ impl Connection {
                 ));
             }
         }
-        if self.side.is_client() && header.version != self.handshake.versions.current {
+        if self.role.side().is_client() && header.version != self.handshake.versions.current {
             self.handshake.versions.current = header.version;
             self.use_version(now);
         }
-        if level == Level::Handshake && self.side == Side::Server {
+        if level == Level::Handshake && self.role.side() == Side::Server {
             // RFC 9000, Section 8.1: the client's address is validated. Its keys come of what was sent to that address alone,
             // so this may have come from another one. RFC 9001, Section 4.9.1: Initial keys are of no more use.
             self.paths.active_mut().set_validated();

@@ -4,23 +4,16 @@
 use quicket_wire::frame::Ack;
 
 use super::parameters::exponent_of;
+use super::recovery::{PROBES_PER_PTO, TimerContext};
 use super::space::SpaceId;
 use super::transmit::MIN_PACKET;
 use super::{Connection, Parts};
 use crate::crypto::Level;
 use crate::error::TransportError;
 use crate::observer::{LossTrigger, Observation};
-use crate::recovery::{
-    AckSink, LossSink, LossTimer, PathKey, SentPacket, SpaceTimes, TimerInputs,
-    loss_detection_timer,
-};
+use crate::recovery::{AckSink, LossSink, LossTimer, PathKey, SentPacket};
 use crate::sent_frame::SentFrame;
 use crate::time::{Duration, Time};
-
-/// Probe packets sent per timeout (RFC 9002, Section 6.2.4).
-const PROBES_PER_PTO: u8 = 2;
-/// How often handshake data is sent again before its probe timeout (RFC 9002, Section 6.2.3).
-const MAX_HURRIED: u8 = 8;
 
 /// Routes the fate of packets and frames of one space to their owners.
 struct Fates<'a> {
@@ -56,13 +49,13 @@ impl Fates<'_> {
 impl AckSink for Fates<'_> {
     fn acked_packet(&mut self, number: u64, packet: &SentPacket) {
         self.parts.paths.on_packet_acked(self.now, number, packet);
-        let counters = self.parts.counters.count();
+        let counters = self.parts.reporting.counters.count();
         counters.packets_acked = counters.packets_acked.saturating_add(1);
     }
 
     fn spurious_packet(&mut self, _number: u64, packet: &SentPacket) {
         self.parts.paths.on_spurious_loss(self.now, packet);
-        let counters = self.parts.counters.count();
+        let counters = self.parts.reporting.counters.count();
         counters.spurious_losses = counters.spurious_losses.saturating_add(1);
     }
 
@@ -72,9 +65,9 @@ impl AckSink for Fates<'_> {
             SentFrame::Stream { .. } => self.acked_stream_frame(frame),
             SentFrame::Ack { largest } => self.received.on_ack_of_ack(largest),
             SentFrame::Crypto { offset, len } => self.crypto.on_acked(offset, len),
-            SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_acked(sequence),
+            SentFrame::NewConnectionId { sequence } => parts.cids.local.on_frame_acked(sequence),
             SentFrame::RetireConnectionId { sequence } => {
-                parts.remote_cids.on_frame_acked(sequence);
+                parts.cids.remote.on_frame_acked(sequence);
             }
             SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_acked(sequence),
             SentFrame::Datagram { id } => parts.datagrams.on_acked(id),
@@ -103,24 +96,8 @@ impl LossSink for Fates<'_> {
             }
             LossTrigger::EarlyDataRejected => self.parts.paths.on_packet_discarded(packet),
         }
-        let counters = self.parts.counters.count();
-        if packet.mtu_probe {
-            counters.mtu_probes_lost = counters.mtu_probes_lost.saturating_add(1);
-        } else {
-            counters.packets_lost = counters.packets_lost.saturating_add(1);
-            counters.bytes_lost = counters.bytes_lost.saturating_add(u64::from(packet.size));
-        }
-        if let Some(observer) = self.parts.observer.as_deref_mut() {
-            observer.observe(
-                self.now,
-                &Observation::PacketLost {
-                    level: self.space.level(),
-                    number,
-                    mtu_probe: packet.mtu_probe,
-                    trigger: self.trigger,
-                },
-            );
-        }
+        let which = (self.space.level(), number);
+        self.parts.reporting.packet_lost(self.now, which, packet, self.trigger);
     }
 
     fn lost_frame(&mut self, frame: &SentFrame) {
@@ -145,8 +122,8 @@ fn lost_frame(
         | SentFrame::StreamDataBlocked { .. }
         | SentFrame::StreamsBlocked { .. } => parts.streams.on_lost(frame),
         SentFrame::Crypto { offset, len } => crypto.on_lost(offset, len),
-        SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_lost(sequence),
-        SentFrame::RetireConnectionId { sequence } => parts.remote_cids.on_frame_lost(sequence),
+        SentFrame::NewConnectionId { sequence } => parts.cids.local.on_frame_lost(sequence),
+        SentFrame::RetireConnectionId { sequence } => parts.cids.remote.on_frame_lost(sequence),
         SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_lost(sequence),
         SentFrame::Datagram { id } => parts.datagrams.on_lost(id),
         SentFrame::PathChallenge { data } => parts.paths.on_challenge_lost(data),
@@ -185,31 +162,24 @@ impl Connection {
         let rtt_sample = outcome.rtt_sample.filter(measures_path);
         if let Some(sample) = rtt_sample {
             let confirmed = self.handshake.confirmed;
-            let max_delay = confirmed.then(|| self.ack_frequency.max_ack_delay());
+            let max_delay = confirmed.then(|| self.recovery.ack_frequency.max_ack_delay());
             // RFC 9002, Section 5.3: the delay MAY be ignored for Initial packets.
             let delay = if id == SpaceId::Initial { Duration::ZERO } else { delay };
             self.paths.on_rtt_sample(now, largest.path, sample, delay, max_delay);
         }
         if outcome.largest_advanced
-            && let Some(space) = self.spaces.get_mut(id)
+            && let Some(space) = self.recovery.spaces.get_mut(id)
         {
             self.paths.on_ecn_ack(now, largest, &outcome, ack.ecn, &mut space.ecn);
         }
         if id == SpaceId::Data {
             self.keys.acknowledged_1rtt(largest.number);
         }
-        if id == SpaceId::Handshake || (id == SpaceId::Data && self.handshake.complete) {
-            self.peer_validated_us = true;
-        }
+        self.recovery.on_acknowledged(id, self.handshake.complete);
         let sample = rtt_sample.map(|rtt| (largest.path, rtt));
         self.detect_lost(now, id, sample);
         self.streams.set_congestion_window(self.paths.active().congestion.window());
-        // RFC 9002, Section 6.2.1: a client does not reset the back-off while it does not know
-        // whether the server has validated its address.
-        if self.peer_validated_us || !self.side.is_client() {
-            self.pto_count = 0;
-        }
-        self.last_progress = now;
+        self.recovery.on_progress(now);
         self.after_recovery(now);
         Ok(())
     }
@@ -224,7 +194,7 @@ impl Connection {
 
     /// Finds lost packets of a space and tells everybody concerned.
     fn detect_lost(&mut self, now: Time, id: SpaceId, sample: Option<(PathKey, Duration)>) {
-        let max_ack_delay = self.ack_frequency.max_ack_delay();
+        let max_ack_delay = self.recovery.ack_frequency.max_ack_delay();
         let rtt = self.paths.active().rtt;
         let Some((space, parts)) = self.split(id) else { return };
         let mut fates = Fates {
@@ -244,13 +214,13 @@ impl Connection {
     pub(super) fn early_data_rejected(&mut self, now: Time) {
         self.declare_all_lost(now, SpaceId::Data, LossTrigger::EarlyDataRejected);
         self.streams.on_early_data_rejected();
-        self.events.push(crate::Event::EarlyDataRejected);
+        self.reporting.events.push(crate::Event::EarlyDataRejected);
     }
 
     /// A peer that sends much and acknowledges nothing makes us remember every packet since: what
     /// is outstanding is given up, and that is congestion as any other loss.
     pub(super) fn give_up_on_silence(&mut self, now: Time, id: SpaceId) {
-        if self.spaces.get(id).is_some_and(|space| space.recovery.is_clogged()) {
+        if self.recovery.spaces.get(id).is_some_and(|space| space.recovery.is_clogged()) {
             self.declare_all_lost(now, id, LossTrigger::Silence);
             self.paths.process_congestion(now, None, None);
         }
@@ -282,40 +252,24 @@ impl Connection {
     }
 
     fn on_pto(&mut self, now: Time, id: SpaceId) {
-        self.pto_count = self.pto_count.saturating_add(1);
-        self.last_progress = now;
-        let counters = self.counters.count();
-        counters.probe_timeouts = counters.probe_timeouts.saturating_add(1);
-        self.paths.on_pto(self.pto_count);
-        if id == SpaceId::Data && self.ack_frequency.is_available() {
+        let pto_count = self.recovery.on_pto(now);
+        self.reporting.probe_timeout();
+        self.paths.on_pto(pto_count);
+        if id == SpaceId::Data && self.recovery.ack_frequency.is_available() {
             // ACK frequency extension, Section 5: hear of the probe's fate at once.
             self.pending.set_immediate_ack();
         }
         let mut count = PROBES_PER_PTO;
         if id != SpaceId::Data && self.handshake.complete {
-            count = self.probe_unconfirmed();
+            let (ours, handshake) = self.recovery.probes_unconfirmed();
+            self.probe(SpaceId::Data, ours);
+            // Whatever was found to repeat, the second datagram is of no use without a packet.
+            self.recovery.spaces.data.probes = ours;
+            count = handshake;
         }
-        if id != SpaceId::Data && self.resend_flights() {
-            if let Some(space) = self.spaces.get_mut(id) {
-                space.probes = count;
-            }
-            return;
+        if id == SpaceId::Data || !self.recovery.probe_with_flights(id, count) {
+            self.probe(id, count);
         }
-        self.probe(id, count);
-    }
-
-    /// RFC 9002, Section 6.2.4: a server whose HANDSHAKE_DONE was lost has no keys but those of
-    /// 1-RTT packets left, and sees by no other packets where the client is. They share the first
-    /// datagram with a Handshake packet; every second time the other datagram is theirs alone, for
-    /// servers that drop what follows a packet that they cannot open (against RFC 9000,
-    /// Section 12.2). Returns how many packets are left for the Handshake level.
-    fn probe_unconfirmed(&mut self) -> u8 {
-        let alone = self.pto_count.is_multiple_of(2);
-        let (ours, handshake) = if alone { (PROBES_PER_PTO, 1) } else { (1, PROBES_PER_PTO) };
-        self.probe(SpaceId::Data, ours);
-        // Whatever was found to repeat, the second datagram is of no use without a packet.
-        self.spaces.data.probes = ours;
-        handshake
     }
 
     /// Up to `count` packets go out whatever the congestion window says: with what is oldest and
@@ -329,93 +283,35 @@ impl Connection {
         space.probes = if found { count } else { 1 };
     }
 
-    /// Handshake flights are short: all that is not acknowledged goes out again, of both levels
-    /// so that they share a datagram (RFC 9002, Section 6.2.4). False if there is nothing.
-    fn resend_flights(&mut self) -> bool {
-        let mut found = false;
-        for id in [SpaceId::Initial, SpaceId::Handshake] {
-            if let Some(space) = self.spaces.get_mut(id)
-                && space.crypto.has_unacked()
-            {
-                space.crypto.resend_all();
-                // The other level too, although the window may be full of what the peer cannot
-                // open before it has this.
-                space.probes = space.probes.max(1);
-                found = true;
-            }
-        }
-        found
-    }
-
-    /// An ack-eliciting packet came at a level at which our whole flight is out and not
-    /// acknowledged: the peer waits for it. It goes out again without a timeout
-    /// (RFC 9002, Section 6.2.3), a limited number of times.
-    pub(super) fn hurry_handshake(&mut self, level: Level) {
-        if !matches!(level, Level::Initial | Level::Handshake) || self.hurried >= MAX_HURRIED {
-            return;
-        }
-        let Some(space) = self.spaces.of_level_mut(level) else { return };
-        if space.crypto.has_pending() || !space.crypto.has_unacked() {
-            return;
-        }
-        space.probes = space.probes.max(1);
-        self.hurried = self.hurried.saturating_add(1);
-        self.resend_flights();
-    }
-
-    /// Chooses the next moment for loss detection (RFC 9002, Section A.8).
+    /// Chooses the next moment for loss detection.
     pub(super) fn set_loss_timer(&mut self) {
-        // 0-RTT may fill the window, and has no timer before the handshake is confirmed: handshake
-        // data that waits behind it goes out as a probe.
-        let waits =
-            |id: SpaceId| self.spaces.get(id).is_some_and(|space| space.crypto.has_pending());
-        let handshake_waits = waits(SpaceId::Initial) || waits(SpaceId::Handshake);
-        let inputs = TimerInputs {
-            last_progress: self.last_progress,
-            spaces: SpaceId::ALL.map(|id| self.space_times(id)),
-            rtt: &self.paths.active().rtt,
-            max_ack_delay: self.ack_frequency.max_ack_delay(),
-            pto_count: self.pto_count,
-            amplification_limited: self.paths.active().sendable_data() < MIN_PACKET,
-            peer_validated_address: (self.peer_validated_us || !self.side.is_client())
-                && !handshake_waits,
+        let path = self.paths.active();
+        self.recovery.set_timer(&TimerContext {
+            rtt: &path.rtt,
+            amplification_limited: path.sendable_data() < MIN_PACKET,
             has_handshake_keys: self.keys.can_send(Level::Handshake),
+            handshake_complete: self.handshake.complete,
             handshake_confirmed: self.handshake.confirmed,
-        };
-        self.loss_timer = loss_detection_timer(&inputs);
-    }
-
-    /// What the timer depends on in one packet number space.
-    #[inline(never)] // Inlined, it becomes a thousand instructions that take single bits apart.
-    fn space_times(&self, id: SpaceId) -> SpaceTimes {
-        let Some(space) = self.spaces.get(id) else { return SpaceTimes::default() };
-        let usable = id != SpaceId::Data || self.handshake.complete;
-        SpaceTimes {
-            loss_time: space.recovery.loss_time(),
-            // RFC 9002, Section 6.2.1: no probe timer for application data before the handshake
-            // is confirmed, 0-RTT included: `loss_detection_timer` sees to it. Without 1-RTT keys
-            // there is not even a moment to count from.
-            pto_base: space.recovery.pto_base().filter(|_| usable),
-        }
+        });
     }
 
     /// Reports the state of recovery and looks whether to ask for fewer ACKs.
     fn after_recovery(&mut self, now: Time) {
         let path = self.paths.active();
         let rtt = path.rtt;
-        self.spaces.data.acks.set_smoothed_rtt(rtt.smoothed());
+        self.recovery.spaces.data.acks.set_smoothed_rtt(rtt.smoothed());
         if self.handshake.confirmed {
-            self.ack_frequency.update(now, &self.paths.ack_frequency_target());
+            self.recovery.ack_frequency.update(now, &self.paths.ack_frequency_target());
         }
-        if self.observer.is_some() {
-            let (path, pto_count) = (self.path_stats(), self.pto_count);
-            self.observe(now, &Observation::Metrics { path: &path, pto_count });
+        if self.reporting.is_observed() {
+            let (path, pto_count) = (self.path_stats(), self.recovery.pto_count());
+            self.reporting.observe(now, &Observation::Metrics { path: &path, pto_count });
         }
         self.set_loss_timer();
     }
 
     /// The probe timeout without back-off (RFC 9002, Section 6.2.1).
     pub(crate) fn pto(&self) -> Duration {
-        self.paths.active().rtt.pto(self.ack_frequency.max_ack_delay())
+        self.recovery.pto(&self.paths.active().rtt)
     }
 }

@@ -1,15 +1,24 @@
 //! One QUIC connection as a state machine without I/O.
 //!
-//! [`Connection`] is composed of parts that can each be read alone: the three packet number
-//! spaces, keys, streams, datagrams, connection IDs, paths (each with its congestion control),
-//! timers. Files here only wire them together:
+//! [`Connection`] is composed of parts that can each be read alone. They have the state, and decide
+//! what can be decided by it. Streams, datagrams, connection IDs and paths (each with its congestion
+//! control) are modules beside this one; here are:
+//!
+//! * `role`: what only clients have, and what only servers have
+//! * `handshake/state`, `keys`: where the handshake stands, and what it has given
+//! * `recovery`: the packet number spaces (`space`), the timer that they share, probes
+//! * `reception`, `transmission`: what has come and waits, what is written and waits
+//! * `idle`, `termination`: silence, and the end (`state`)
+//! * `reporting`: what endpoint, application and observer are told
+//!
+//! The other files wire them together:
 //!
 //! * a datagram comes in: `receive` → `frames` → the owner of each frame; ACKs through `loss`;
 //!   most of a long transfer: `receive_run` → the stream
 //! * TLS is driven: `handshake`, `parameters`, `retry`
 //! * datagrams go out: `transmit` → `content` → `packet_builder` → `sealing`; most of a long
 //!   transfer: `transmit` → `send_run` → `sealing`
-//! * time passes: `timers`; nothing happens: `quiet`
+//! * time passes: `timers`; nothing happens: `quiet`; something ends: `lifecycle`
 
 mod application;
 mod close;
@@ -28,36 +37,37 @@ mod paths;
 mod quiet;
 mod receive;
 mod receive_run;
+mod reception;
+mod recovery;
+mod reporting;
 mod retry;
+mod role;
 mod sealing;
 mod send_run;
 mod space;
 mod state;
+mod termination;
 mod timers;
+mod transmission;
 mod transmit;
 mod unreachable;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use quicket_wire::{ConnectionId, Side};
+use quicket_wire::ConnectionId;
 
 use crate::ack::{AckFrequencySender, AckPolicy, AckScheduler};
-use crate::cid::{LocalCids, RemoteCids};
+use crate::cid::{ConnectionIds, LocalCids, RemoteCids};
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
 use crate::crypto::{CryptoProvider, HandshakeError};
 use crate::datagrams::Datagrams;
 use crate::endpoint::Incoming;
-use crate::event::Events;
-use crate::observer::{Observation, Observer};
 use crate::path::Paths;
 use crate::pending::Pending;
 use crate::random::Random;
-use crate::recovery::LossTimer;
 use crate::streams::Streams;
-use crate::tally::Tally;
 use crate::time::{Duration, Time};
 
 pub use application::KeyUpdateError;
@@ -66,10 +76,14 @@ use handshake::{Attempt, HandshakeState};
 use idle::Idle;
 pub(crate) use keys::Keys;
 use parameters::{HandshakeCids, Versions};
-use receive::Waiting;
+use reception::Reception;
+use recovery::Recovery;
+use reporting::Reporting;
+use role::Role;
 pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
-use space::{Space, SpaceId, Spaces};
-use state::State;
+use space::{Space, SpaceId};
+use termination::Termination;
+use transmission::Transmission;
 pub use transmit::{Transmit, TransmitStatus};
 pub use unreachable::Unreachable;
 
@@ -131,68 +145,26 @@ pub(crate) struct ServerStart<'a> {
 /// * what it costs: [`stats`](Self::stats), [`set_observer`](Self::set_observer)
 // Its larger parts are boxes and it is one itself: no function needs a large frame to make it.
 pub struct Connection {
-    side: Side,
     config: Arc<TransportConfig>,
     endpoint: Arc<EndpointConfig>,
-    server_config: Option<Arc<ServerConfig>>,
     rng: Box<dyn Random>,
-    state: State,
-    // What comes at the end, if ever, is boxed: most connections are idle ones.
-    error: Option<Box<crate::ConnectionError>>,
-    /// The peer's CONNECTION_CLOSE that may hide a code of the application, which is looked for in
-    /// the packets that are at hand (RFC 9000, Section 10.2.3).
-    hidden_close: Option<Box<crate::ConnectionError>>,
-    handshake_error: Option<Box<HandshakeError>>,
 
+    role: Role,
+    termination: Termination,
     keys: Box<Keys>,
     handshake: Box<HandshakeState>,
-    /// Client: the token for Initial packets, from Retry or an earlier connection.
-    initial_token: Vec<u8>,
-
-    spaces: Spaces,
-    pto_count: u32,
-    /// How often handshake data was sent again before its time.
-    hurried: u8,
-    loss_timer: Option<LossTimer>,
-    /// When recovery last got on: the base of a client's anti-deadlock timer.
-    last_progress: Time,
-    /// The peer is known to have validated our address (RFC 9002, Section 6.2.2.1).
-    peer_validated_us: bool,
+    recovery: Recovery,
 
     streams: Box<Streams>,
     datagrams: Datagrams,
     pending: Pending,
-    local_cids: LocalCids,
-    remote_cids: RemoteCids,
-    ack_frequency: AckFrequencySender,
+    cids: ConnectionIds,
     paths: Box<Paths>,
     idle: Idle,
 
-    waiting: Waiting,
-    /// New keys came: try the packets that wait.
-    retry_waiting: bool,
-    /// CRYPTO data came that TLS has not seen.
-    crypto_received: bool,
-
-    seal_queue: SealQueue,
-    unsealed_transmit: Option<Box<Draft<Transmit>>>,
-    discard_initial_after_sealing: bool,
-    /// We send the fixed bit at random ...
-    grease_fixed_bit: bool,
-    /// ... and the peer may.
-    takes_any_fixed_bit: bool,
-    key_update_due: bool,
-    pacing_until: Option<Time>,
-    early_keys_expire: Option<Time>,
-    /// Flights of a client that have come to nothing.
-    unreachable: unreachable::Hints,
-    /// A moment by both clocks, for tokens: the second in seconds since 1970.
-    wall_clock: (Time, u64),
-
-    reports: lifecycle::Reports,
-    events: Events,
-    counters: Tally,
-    observer: Option<Box<dyn Observer>>,
+    reception: Reception,
+    transmission: Transmission,
+    reporting: Reporting,
 }
 
 /// The owners of frames, apart from the packet number space at hand.
@@ -200,12 +172,10 @@ struct Parts<'a> {
     streams: &'a mut Streams,
     datagrams: &'a mut Datagrams,
     pending: &'a mut Pending,
-    local_cids: &'a mut LocalCids,
-    remote_cids: &'a mut RemoteCids,
+    cids: &'a mut ConnectionIds,
     ack_frequency: &'a mut AckFrequencySender,
     paths: &'a mut Paths,
-    counters: &'a mut Tally,
-    observer: Option<&'a mut (dyn Observer + 'static)>,
+    reporting: &'a mut Reporting,
 }
 
 impl Connection {
@@ -235,8 +205,8 @@ impl Connection {
         let versions =
             Versions { original: config.version, current: config.version, available, negotiated };
         let transport = config.transport.clone();
-        let mut this = Self::new(start, Side::Client, transport, true, cids, versions);
-        this.initial_token.clone_from(&config.token);
+        let mut this = Self::new(start, Role::client(), transport, true, cids, versions);
+        this.role.set_token(config.token.clone());
         this.begin_observing(now, config.observers.as_deref());
         if config.hold {
             this.handshake.held = true;
@@ -274,11 +244,11 @@ impl Connection {
         let transport = server.config.transport.clone();
         let migration = server.config.migration;
         let now = start.now;
-        let mut this = Self::new(start, Side::Server, transport, migration, cids, versions);
+        let role = Role::server(now, incoming.unix_secs);
+        let mut this = Self::new(start, role, transport, migration, cids, versions);
         if incoming.address_validated() {
             this.paths.active_mut().set_validated();
         }
-        this.wall_clock.1 = incoming.unix_secs;
         this.begin_observing(now, server.config.observers.as_deref());
         this.handshake.listen(server.config);
         this
@@ -286,13 +256,14 @@ impl Connection {
 
     fn new(
         start: Start,
-        side: Side,
+        role: Role,
         config: Arc<TransportConfig>,
         peer_may_migrate: bool,
         cids: HandshakeCids,
         versions: Versions,
     ) -> Box<Self> {
         let Start { now, endpoint, crypto, mut rng, scid, remote, local } = start;
+        let side = role.side();
         let initial_dcid = cids.initial_dcid;
         let mut keys = Box::new(Keys::new(crypto, versions.current, config.key_update_after));
         keys.derive_initial(versions.current, &initial_dcid, side);
@@ -300,30 +271,23 @@ impl Connection {
         let tuple = paths::four_tuple(local, remote);
         let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
-        let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
-        let spaces = Spaces::new(AckScheduler::new(ack_policy(&config)), config.crypto_buffer);
+        let limit = config.active_connection_id_limit;
+        let connection_ids = ConnectionIds {
+            local: LocalCids::new(scid),
+            remote: RemoteCids::new(initial_dcid, first, limit),
+        };
+        let acks = AckScheduler::new(ack_policy(&config));
+        let recovery = Recovery::new(now, side.is_client(), acks, config.crypto_buffer);
         Box::new(Self {
-            side,
-            server_config: None,
-            state: State::Open,
-            error: None,
-            hidden_close: None,
-            handshake_error: None,
+            role,
+            termination: Termination::new(),
             keys,
             handshake: Box::new(HandshakeState::new(cids, versions, deadline)),
-            initial_token: Vec::new(),
-            spaces,
-            pto_count: 0,
-            hurried: 0,
-            loss_timer: None,
-            last_progress: now,
-            peer_validated_us: side == Side::Server,
+            recovery,
             streams: application::new_streams(side, &config, &mut *rng),
             datagrams: application::new_datagrams(&config),
             pending: Pending::default(),
-            local_cids: LocalCids::new(scid),
-            remote_cids,
-            ack_frequency: AckFrequencySender::new(),
+            cids: connection_ids,
             paths,
             idle: Idle::new(
                 now,
@@ -331,23 +295,9 @@ impl Connection {
                 config.keep_alive.into(),
                 config.answer_probe.into(),
             ),
-            waiting: Waiting::default(),
-            retry_waiting: false,
-            crypto_received: false,
-            seal_queue: SealQueue::default(),
-            unsealed_transmit: None,
-            discard_initial_after_sealing: false,
-            grease_fixed_bit: false,
-            takes_any_fixed_bit: config.takes_any_fixed_bit(&endpoint),
-            key_update_due: false,
-            pacing_until: None,
-            early_keys_expire: None,
-            unreachable: unreachable::Hints::default(),
-            wall_clock: (now, 0),
-            reports: lifecycle::Reports::default(),
-            events: Events::default(),
-            counters: Tally::default(),
-            observer: None,
+            reception: Reception::new(config.takes_any_fixed_bit(&endpoint)),
+            transmission: Transmission::default(),
+            reporting: Reporting::default(),
             config,
             endpoint,
             rng,
@@ -361,20 +311,12 @@ impl Connection {
             streams: &mut self.streams,
             datagrams: &mut self.datagrams,
             pending: &mut self.pending,
-            local_cids: &mut self.local_cids,
-            remote_cids: &mut self.remote_cids,
-            ack_frequency: &mut self.ack_frequency,
+            cids: &mut self.cids,
+            ack_frequency: &mut self.recovery.ack_frequency,
             paths: &mut self.paths,
-            counters: &mut self.counters,
-            observer: self.observer.as_deref_mut(),
+            reporting: &mut self.reporting,
         };
-        Some((self.spaces.get_mut(id)?, parts))
-    }
-
-    fn observe(&mut self, now: Time, observation: &Observation<'_>) {
-        if let Some(observer) = &mut self.observer {
-            observer.observe(now, observation);
-        }
+        Some((self.recovery.spaces.get_mut(id)?, parts))
     }
 }
 
@@ -396,9 +338,9 @@ const TRAIN_ACK_THRESHOLD: u64 = 10;
 impl core::fmt::Debug for Connection {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Connection")
-            .field("side", &self.side)
+            .field("side", &self.role.side())
             .field("remote", &self.remote())
-            .field("state", &self.state)
+            .field("state", self.termination.state())
             .finish_non_exhaustive()
     }
 }

@@ -15,21 +15,22 @@ use crate::time::Time;
 impl Connection {
     /// Asks who wants to hear of the connection, and tells them that it begins.
     pub(super) fn begin_observing(&mut self, now: Time, observers: Option<&dyn Observers>) {
-        self.observer = observers.and_then(|observers| self.new_observer(now, observers));
-        if self.observer.is_none() {
+        self.reporting.observer = observers.and_then(|observers| self.new_observer(now, observers));
+        if !self.reporting.is_observed() {
             return;
         }
         self.observe_start(now);
-        self.observe(now, &Observation::Recovery(self.recovery_parameters()));
+        self.reporting.observe(now, &Observation::Recovery(self.recovery_parameters()));
         for direction in [Direction::Send, Direction::Receive] {
-            self.observe(now, &Observation::KeyInstalled { level: Level::Initial, direction });
+            self.reporting
+                .observe(now, &Observation::KeyInstalled { level: Level::Initial, direction });
         }
     }
 
     fn new_observer(&self, now: Time, observers: &dyn Observers) -> Option<Box<dyn Observer>> {
         let (remote, original_dcid) =
             (self.active_route().remote, self.handshake.cids.original_dcid);
-        observers.observer(&NewConnection { now, side: self.side, remote, original_dcid })
+        observers.observer(&NewConnection { now, side: self.role.side(), remote, original_dcid })
     }
 
     fn observe_start(&mut self, now: Time) {
@@ -40,24 +41,24 @@ impl Connection {
             source_cid: cids.local_scid,
             destination_cid: cids.initial_dcid,
         };
-        self.observe(now, &started);
+        self.reporting.observe(now, &started);
     }
 
     /// Has a connection observed that began before, if one of `observers` wants to: first it hears, as if that
     /// had just happened, what is known of addresses, version, parameters, handshake and path. An observer that
     /// there is already stays, unless it [is done](Observer::is_done).
     pub fn observe_from(&mut self, now: Time, observers: &dyn Observers) {
-        self.forget_observer_that_is_done();
-        if self.observer.is_some() {
+        self.reporting.forget_observer_that_is_done();
+        if self.reporting.is_observed() {
             return;
         }
-        self.observer = self.new_observer(now, observers);
-        if self.observer.is_none() {
+        self.reporting.observer = self.new_observer(now, observers);
+        if !self.reporting.is_observed() {
             return;
         }
         self.observe_start(now);
-        self.observe(now, &Observation::Version(self.version()));
-        let Some(mut observer) = self.observer.take() else { return };
+        self.reporting.observe(now, &Observation::Version(self.version()));
+        let Some(mut observer) = self.reporting.observer.take() else { return };
         let (ours, theirs) = (&self.handshake.local_parameters, &self.handshake.remote_parameters);
         observe_parameters(&mut *observer, now, Direction::Send, ours.as_ref());
         observe_parameters(&mut *observer, now, Direction::Receive, theirs.as_ref());
@@ -67,14 +68,14 @@ impl Connection {
         if self.is_confirmed() {
             observer.observe(now, &Observation::HandshakeConfirmed);
         }
-        let (path, pto_count) = (self.path_stats(), self.pto_count);
+        let (path, pto_count) = (self.path_stats(), self.recovery.pto_count());
         observer.observe(now, &Observation::Metrics { path: &path, pto_count });
-        self.observer = Some(observer);
+        self.reporting.observer = Some(observer);
     }
 
     /// Forgets the observer, if it wants to hear no more.
     pub fn forget_observer_that_is_done(&mut self) {
-        self.observer.take_if(|observer| observer.is_done());
+        self.reporting.forget_observer_that_is_done();
     }
 
     fn recovery_parameters(&self) -> RecoveryParameters {

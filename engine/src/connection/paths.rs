@@ -15,7 +15,6 @@ use crate::crypto::Level;
 use crate::error::TransportError;
 use crate::event::Event;
 use crate::frame_sink::FrameSink;
-use crate::observer::Observation;
 use crate::path::{
     FourTuple, MigrationError, MtuSettings, PacketContext, Path, PathChange, PathEvent, PathKey,
     PathSettings, Paths,
@@ -90,7 +89,7 @@ impl Connection {
             now,
             is_probing: true,
             is_largest: false,
-            local_cid: self.local_cids.sequence_of(dcid).unwrap_or(0),
+            local_cid: self.cids.local.sequence_of(dcid).unwrap_or(0),
             pto: self.validation_pto(),
         }
     }
@@ -114,7 +113,8 @@ impl Connection {
         // What completes the handshake counts wherever it comes from, such as a NAT's next port: nobody but the client has
         // the keys, which proves that the address that it began with is its own (Section 8.1). That one is stable until then
         // (Section 9), so nothing is sent elsewhere yet.
-        if level == Level::Handshake && self.side == Side::Server && !self.handshake.complete {
+        if level == Level::Handshake && self.role.side() == Side::Server && !self.handshake.complete
+        {
             return Ok(Some(self.paths.active().key()));
         }
         let context = self.packet_context(arrival.now, &header.dcid);
@@ -135,8 +135,7 @@ impl Connection {
     /// changed under it, or else an unused one (RFC 9000, Section 9.5). False if there is none.
     fn give_cid(&mut self, key: PathKey) -> bool {
         let shared = self.paths.shares_cid_with(key);
-        shared.and_then(|other| self.remote_cids.share(other, key)).is_some()
-            || self.remote_cids.take_unused(key).is_some()
+        self.cids.give(key, shared)
     }
 
     /// A packet of the application data space was processed on path `key`.
@@ -152,7 +151,7 @@ impl Connection {
         // RFC 9000, Section 9.5: the peer cannot be followed to where no connection ID of its own
         // leads. Perhaps this packet brought one. A client follows nobody: what comes late on a
         // path that it has left must not cost a connection ID.
-        let stays = key == self.paths.active().key() || self.side.is_client();
+        let stays = key == self.paths.active().key() || self.role.side().is_client();
         let reachable = stays || self.give_cid(key);
         context.is_probing = is_probing || !reachable;
         let event = self.paths.on_packet(key, &context);
@@ -190,7 +189,7 @@ impl Connection {
 
     fn release_removed_paths(&mut self) -> Result<(), TransportError> {
         while let Some(key) = self.paths.take_removed() {
-            self.remote_cids.release(key)?;
+            self.cids.remote.release(key)?;
         }
         Ok(())
     }
@@ -203,7 +202,7 @@ impl Connection {
             }
             PathEvent::Failed(_) => {
                 let remote = self.paths.active().remote();
-                self.events.push(Event::PathFailed { remote });
+                self.reporting.events.push(Event::PathFailed { remote });
             }
             PathEvent::NoViablePath => self.end(now, crate::ConnectionError::NoViablePath),
         }
@@ -213,18 +212,14 @@ impl Connection {
     }
 
     fn on_path_change(&mut self, now: Time, _change: PathChange) {
-        let counters = self.counters.count();
-        counters.path_changes = counters.path_changes.saturating_add(1);
-        self.reports.on_remote(self.paths.active().remote());
-        self.ack_frequency.on_path_changed();
+        self.recovery.ack_frequency.on_path_changed();
         // That the other path did not answer says nothing about this one.
-        self.pto_count = 0;
+        self.recovery.reset_backoff();
         // RFC 9000, Section 9.2: the server follows what is more than a probe. Who only receives has
         // nothing else to send.
-        self.spaces.data.ping |= self.side == Side::Client;
+        self.recovery.spaces.data.ping |= self.role.side() == Side::Client;
         let route = self.active_route();
-        self.observe(now, &Observation::PathChanged { local: route.local, remote: route.remote });
-        self.events.push(Event::PathChanged { local: route.local, remote: route.remote });
+        self.reporting.path_changed(now, route.local, route.remote);
         self.set_loss_timer();
     }
 
@@ -236,12 +231,12 @@ impl Connection {
     /// Says why the connection cannot move, or not now.
     pub fn migrate(&mut self, now: Time, local: SocketAddr) -> Result<(), MigrationError> {
         let tuple = FourTuple { local, remote: self.remote() };
-        if self.remote_cids.unused() == 0 && !self.remote_cids.is_zero_length() {
+        if !self.cids.allow_another_path() {
             return Err(MigrationError::NoConnectionId);
         }
         let pto = self.validation_pto();
         let key = self.paths.migrate(tuple, now, pto, &mut *self.rng)?;
-        self.remote_cids.take_unused(key);
+        self.cids.remote.take_unused(key);
         self.report_cids(now);
         Ok(())
     }
@@ -259,7 +254,7 @@ impl Connection {
     ///
     /// On servers, and before the handshake is confirmed.
     pub fn move_at_once(&mut self, now: Time, local: SocketAddr) -> Result<(), MigrationError> {
-        if self.side != Side::Client {
+        if self.role.side() != Side::Client {
             return Err(MigrationError::NotClient);
         }
         if !self.handshake.confirmed {
@@ -287,7 +282,7 @@ impl Connection {
     /// Client: the present path goes on from another local address, which may come about during the
     /// handshake, too; and what was in flight is probed for at once.
     pub fn rebind(&mut self, now: Time, local: SocketAddr) {
-        if self.side == Side::Client {
+        if self.role.side() == Side::Client {
             self.paths.rebind(local);
             self.on_network_returned(now);
         }
@@ -296,15 +291,15 @@ impl Connection {
     /// This host has a network again, after a time in which nothing went out: probes at once, and
     /// not when a timeout says so that has grown meanwhile (RFC 9002, Section 6.2.1).
     pub fn on_network_returned(&mut self, now: Time) {
-        if !self.state.is_open() {
+        if !self.termination.is_open() {
             return;
         }
         // RFC 9002, Section 6.2.1: the back-off is for a network that does not answer.
-        self.pto_count = 0;
+        self.recovery.reset_backoff();
         self.set_loss_timer();
-        match self.loss_timer {
+        match self.recovery.timer() {
             Some(timer) => self.on_loss_timer(now, timer),
-            None => self.spaces.data.ping |= self.handshake.complete,
+            None => self.recovery.spaces.data.ping |= self.handshake.complete,
         }
     }
 
@@ -322,7 +317,7 @@ impl Connection {
         };
         let pto = self.validation_pto();
         if let Ok(key) = self.paths.move_when_valid(tuple, now, pto, &mut *self.rng) {
-            self.remote_cids.take_unused(key);
+            self.cids.remote.take_unused(key);
         }
     }
 
@@ -353,7 +348,7 @@ impl Connection {
     /// the path validated (RFC 9000, Section 9.6.1).
     pub fn reach_other_family(&mut self, now: Time, local: SocketAddr) {
         self.handshake.other_family = Some(Box::new(local));
-        if self.side == Side::Client && self.handshake.confirmed {
+        if self.role.side() == Side::Client && self.handshake.confirmed {
             self.move_to_preferred_address(now);
         }
     }
@@ -369,7 +364,7 @@ impl Connection {
         if !scid.is_empty() && self.config.announced.stateless_reset != Some(false) {
             ours.stateless_reset_token = Some(token(&scid));
         }
-        let Some(server) = self.server_config.clone() else { return };
+        let Some(server) = self.role.server_config().cloned() else { return };
         ours.disable_active_migration = !server.migration;
         let (ipv4, ipv6) = (server.preferred_address_v4, server.preferred_address_v6);
         if (ipv4.is_none() && ipv6.is_none()) || scid.is_empty() {
@@ -377,7 +372,7 @@ impl Connection {
         }
         let connection_id = self.endpoint.cid_generator.generate(&mut *self.rng);
         let stateless_reset_token = token(&connection_id);
-        self.local_cids.add_preferred(connection_id, stateless_reset_token);
+        self.cids.local.add_preferred(connection_id, stateless_reset_token);
         self.paths.set_preferred_address();
         ours.preferred_address = Some(Box::new(quicket_wire::PreferredAddress {
             ipv4,
@@ -403,7 +398,7 @@ impl Connection {
             path.key() != active
                 && (path.responses.has_pending() || path.validation.is_challenge_due(now))
                 && path.sendable() >= MIN_PACKET
-                && self.remote_cids.get(path.key()).is_some()
+                && self.cids.remote.get(path.key()).is_some()
         };
         let path = self.paths.iter().find(wants)?;
         let says_last_word = path.is_left() && path.responses.has_pending();
@@ -414,7 +409,7 @@ impl Connection {
             owners.write_path(packet);
         });
         let len = self.finish_datagram(&mut out)?;
-        if says_last_word && self.side.is_client() {
+        if says_last_word && self.role.side().is_client() {
             self.leave_path(now, route.key);
         }
         Some(route.transmit(len, len))
@@ -425,11 +420,11 @@ impl Connection {
     /// should retire the connection ID of an address that it uses no more (Section 5.1.2). The
     /// path stays for what comes late.
     fn leave_path(&mut self, now: Time, key: PathKey) {
-        if self.remote_cids.is_zero_length() {
+        if self.cids.remote.is_zero_length() {
             return;
         }
         // The endpoint hears of it with the next packet: not in between, while packets go out.
-        if let Err(error) = self.remote_cids.release(key) {
+        if let Err(error) = self.cids.remote.release(key) {
             self.fail(now, error);
         }
     }
@@ -464,7 +459,7 @@ impl Connection {
 
     /// The spin bit (RFC 9000, Section 17.4).
     pub(super) fn update_spin(&mut self, key: PathKey, spin: bool, is_largest: bool) {
-        let is_client = self.side.is_client();
+        let is_client = self.role.side().is_client();
         if let Some(path) = self.paths.get_mut(key)
             && is_largest
         {

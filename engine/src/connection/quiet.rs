@@ -18,7 +18,7 @@ impl Connection {
     /// is, and what is given up is made anew when it is needed.
     pub(super) fn go_quiet(&mut self) {
         self.idle.on_quiet();
-        let space = &mut self.spaces.data;
+        let space = &mut self.recovery.spaces.data;
         space.received.trim();
         space.crypto.trim();
         if space.recovery.trim() {
@@ -26,16 +26,13 @@ impl Connection {
         }
         self.streams.trim();
         self.datagrams.trim();
-        self.local_cids.trim();
-        self.remote_cids.trim();
-        self.events.trim();
-        self.reports.trim();
-        self.seal_queue.trim();
-        self.waiting.trim();
+        self.cids.trim();
+        self.reporting.trim();
+        self.transmission.trim();
+        self.reception.trim();
         self.handshake.trim();
-        self.counters.trim();
         // A cipher that is not done will be asked again.
-        if !self.has_waiting() && self.unsealed_transmit.is_none() {
+        if self.reception.waiting() == 0 && !self.transmission.has_draft() {
             self.keys.sleep();
         }
     }

@@ -1,9 +1,6 @@
 //! From a datagram to frames: coalesced packets, header protection, packet protection,
 //! duplicates (RFC 9000, Section 12; RFC 9001, Section 5).
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-
 use quicket_wire::{
     ConnectionId, EcnCodepoint, Header, PacketKind, TransportErrorCode, header_sample,
     packet_number, reserved_bits_are_zero, spin, unprotect,
@@ -42,30 +39,6 @@ pub(super) struct Opened {
     pub(super) payload: usize,
 }
 
-/// A packet that cannot be opened yet: its keys are missing or the cipher is busy.
-struct WaitingPacket {
-    arrival: Arrival,
-    header: Header,
-    bare: Option<Opened>,
-    data: Vec<u8>,
-}
-
-/// How many packets may wait for keys (RFC 9001, Section 5.7 permits; the bound is ours).
-const MAX_WAITING: usize = 32;
-/// ... and how many bytes of those without keys: nobody has proved yet to be the peer.
-const MAX_WAITING_BYTES: usize = 64 << 10;
-
-/// Packets that wait, oldest first.
-#[derive(Default)]
-pub(super) struct Waiting(VecDeque<WaitingPacket>);
-
-impl Waiting {
-    /// Gives back memory without packets.
-    pub(super) fn trim(&mut self) {
-        self.0.shrink_to_fit();
-    }
-}
-
 /// What became of a packet.
 enum Outcome {
     Processed,
@@ -79,21 +52,21 @@ impl Connection {
     /// Packets are opened in place.
     pub fn handle_datagram(&mut self, now: Time, datagram: &mut Datagram<'_>) {
         let len = datagram.data.len();
-        self.counters.count().udp_received(len);
-        if !self.state.is_open() {
-            self.state.on_datagram_while_closing(now);
+        self.reporting.counters.count().udp_received(len);
+        if !self.termination.is_open() {
+            self.termination.on_datagram(now);
             return;
         }
         self.wake_keys(now);
         let tuple = four_tuple(datagram.local, datagram.remote);
         let path = self.paths.on_datagram(&tuple, len);
         let arrival = Arrival { now, tuple, path, ecn: datagram.ecn, datagram_len: len };
-        let opened_before = self.counters.count().packets_received;
+        let opened_before = self.reporting.counters.count().packets_received;
         let mut first_dcid = None;
         let mut rest = &mut *datagram.data;
-        while !rest.is_empty() && self.state.is_open() {
+        while !rest.is_empty() && self.termination.is_open() {
             let Ok(header) = Header::parse(rest, self.endpoint.cid_generator.len()) else {
-                self.drop_packet(now, None, rest.len(), DropReason::Malformed);
+                self.reporting.packet_dropped(now, None, rest.len(), DropReason::Malformed);
                 break;
             };
             let Some((packet, tail)) = core::mem::take(&mut rest).split_at_mut_checked(header.end)
@@ -104,12 +77,17 @@ impl Connection {
             // RFC 9000, Section 12.2: coalesced packets are for one connection.
             if *first_dcid.get_or_insert(header.dcid) != header.dcid {
                 let kind = Some(header.kind);
-                self.drop_packet(now, kind, packet.len(), DropReason::ConnectionIdMismatch);
+                self.reporting.packet_dropped(
+                    now,
+                    kind,
+                    packet.len(),
+                    DropReason::ConnectionIdMismatch,
+                );
                 continue;
             }
             self.handle_packet(&arrival, &header, packet, None);
         }
-        if self.counters.count().packets_received == opened_before {
+        if self.reporting.counters.count().packets_received == opened_before {
             self.detect_stateless_reset(now, datagram.data);
         }
         self.after_receiving(now);
@@ -123,9 +101,9 @@ impl Connection {
         packet: &mut [u8],
         bare: Opened,
     ) {
-        let opened_before = self.counters.count().packets_received;
+        let opened_before = self.reporting.counters.count().packets_received;
         self.handle_packet(arrival, header, packet, Some(bare));
-        if self.counters.count().packets_received == opened_before {
+        if self.reporting.counters.count().packets_received == opened_before {
             self.detect_stateless_reset(arrival.now, packet);
         }
     }
@@ -133,7 +111,7 @@ impl Connection {
     /// Lets TLS read what came, and opens what waited for its keys.
     pub(super) fn after_receiving(&mut self, now: Time) {
         self.read_all(now);
-        if let Some(error) = self.hidden_close.take() {
+        if let Some(error) = self.termination.take_hidden_close() {
             self.drain(now, *error);
         }
     }
@@ -142,15 +120,15 @@ impl Connection {
         // Each round opens packets only if new keys came, so there are at most as many rounds as
         // key changes.
         for _ in 0..8 {
-            if !self.state.is_open() {
+            if !self.termination.is_open() {
                 return;
             }
-            if core::mem::take(&mut self.crypto_received)
+            if self.reception.take_crypto()
                 && let Err(error) = self.drive_handshake(now)
             {
                 return self.fail(now, error);
             }
-            if !core::mem::take(&mut self.retry_waiting) {
+            if !self.reception.take_retry() {
                 return;
             }
             self.retry_waiting_packets();
@@ -159,30 +137,13 @@ impl Connection {
 
     /// Opens packets that waited, as far as that works now.
     fn retry_waiting_packets(&mut self) {
-        for _ in 0..self.waiting.0.len() {
-            let Some(mut packet) = self.waiting.0.pop_front() else { return };
-            if !self.state.is_open() {
+        for _ in 0..self.reception.waiting() {
+            let Some(mut packet) = self.reception.pop() else { return };
+            if !self.termination.is_open() {
                 return;
             }
             self.handle_packet(&packet.arrival, &packet.header, &mut packet.data, packet.bare);
         }
-    }
-
-    /// True while packets wait for a cipher or for keys.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.0.is_empty()
-    }
-
-    pub(super) fn drop_packet(
-        &mut self,
-        now: Time,
-        kind: Option<PacketKind>,
-        size: usize,
-        reason: DropReason,
-    ) {
-        let counters = self.counters.count();
-        counters.packets_dropped = counters.packets_dropped.saturating_add(1);
-        self.observe(now, &Observation::PacketDropped { kind, size, reason });
     }
 
     fn handle_packet(
@@ -193,8 +154,7 @@ impl Connection {
         bare: Option<Opened>,
     ) {
         let kind = header.kind;
-        // RFC 9000, Sections 17.2 and 17.3.1; RFC 9287, Section 3.
-        let is_valid = header.fixed_bit() || self.takes_any_fixed_bit;
+        let is_valid = self.reception.takes_fixed_bit(header.fixed_bit());
         let outcome = match level_of(kind) {
             _ if !is_valid && kind.has_fixed_bit() => Ok(Outcome::Dropped(DropReason::Malformed)),
             Some(level) => self.open_and_process(arrival, header, level, packet, bare),
@@ -203,7 +163,7 @@ impl Connection {
         match outcome {
             Ok(Outcome::Processed) => {}
             Ok(Outcome::Dropped(reason)) => {
-                self.drop_packet(arrival.now, Some(kind), packet.len(), reason);
+                self.reporting.packet_dropped(arrival.now, Some(kind), packet.len(), reason);
             }
             Ok(Outcome::Wait(bare)) => self.keep(arrival, header, packet, bare),
             Err(error) => self.fail(arrival.now, error),
@@ -239,17 +199,12 @@ impl Connection {
         bare: Option<Opened>,
     ) {
         let (now, kind, size) = (arrival.now, header.kind, packet.len());
-        let mut data = Vec::new();
-        let waiting: usize = self.waiting.0.iter().map(|waiting| waiting.data.len()).sum();
-        let too_large = bare.is_none() && waiting.saturating_add(size) > MAX_WAITING_BYTES;
-        let full = too_large || self.waiting.0.len() >= MAX_WAITING;
-        if full || data.try_reserve_exact(size).is_err() {
-            return self.drop_packet(now, Some(kind), size, DropReason::KeysUnavailable);
+        if self.reception.keep(arrival, header, packet, bare) {
+            self.reporting.observe(now, &Observation::PacketBuffered { kind, size });
+        } else {
+            let reason = DropReason::KeysUnavailable;
+            self.reporting.packet_dropped(now, Some(kind), size, reason);
         }
-        data.extend_from_slice(packet);
-        self.observe(now, &Observation::PacketBuffered { kind, size });
-        let (arrival, header) = (*arrival, header.clone());
-        self.waiting.0.push_back(WaitingPacket { arrival, header, bare, data });
     }
 
     fn open_and_process(
@@ -269,8 +224,10 @@ impl Connection {
         }
         if !self.keys_exist(level, header) {
             let gone = match level {
-                Level::Initial | Level::Handshake => self.spaces.get(SpaceId::of(level)).is_none(),
-                Level::EarlyData => self.side.is_client() || self.handshake.complete,
+                Level::Initial | Level::Handshake => {
+                    self.recovery.spaces.get(SpaceId::of(level)).is_none()
+                }
+                Level::EarlyData => self.role.side().is_client() || self.handshake.complete,
                 Level::OneRtt => false,
             };
             return Ok(if gone || level == Level::Initial {
@@ -287,7 +244,7 @@ impl Connection {
                 None => return Ok(Outcome::Dropped(DropReason::Malformed)),
             },
         };
-        let space = self.spaces.get(SpaceId::of(level));
+        let space = self.recovery.spaces.get(SpaceId::of(level));
         if space.is_some_and(|space| space.received.is_duplicate(bare.number)) {
             return Ok(Outcome::Dropped(DropReason::Duplicate));
         }
@@ -337,7 +294,7 @@ impl Connection {
             self.keys.receiving(level, header.version)?.header.mask(sample)
         };
         let (pn_len, truncated) = unprotect(packet, header.pn_offset, mask)?;
-        let expected = self.spaces.get(SpaceId::of(level))?.received.expected();
+        let expected = self.recovery.spaces.get(SpaceId::of(level))?.received.expected();
         let number = packet_number::decode(truncated, pn_len, expected);
         Some(Opened { number, payload: header.pn_offset.saturating_add(pn_len) })
     }
@@ -394,26 +351,31 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let now = arrival.now;
         let Some(path) = self.admit_path(arrival, header, level)? else {
-            self.drop_packet(now, Some(header.kind), header.end, DropReason::Unexpected);
+            self.reporting.packet_dropped(
+                now,
+                Some(header.kind),
+                header.end,
+                DropReason::Unexpected,
+            );
             return Ok(());
         };
-        let counters = self.counters.count();
+        let counters = self.reporting.counters.count();
         counters.packets_received = counters.packets_received.saturating_add(1);
         self.observe_received(arrival, header, number, content);
         if level != Level::OneRtt {
             self.on_long_header(now, header, level)?;
         }
-        let space = self.spaces.get(SpaceId::of(level));
+        let space = self.recovery.spaces.get(SpaceId::of(level));
         let known = space.and_then(|space| space.received.largest());
         let newest = known.is_none_or(|largest| number > largest);
         let summary = self.process_frames(arrival, header, (level, path), content.payload)?;
         self.idle.on_received(now, summary.ack_eliciting);
-        if let Some(space) = self.spaces.of_level_mut(level) {
+        if let Some(space) = self.recovery.spaces.of_level_mut(level) {
             space.received.record(number, now, arrival.ecn);
             let eliciting = summary.ack_eliciting;
             space.acks.on_packet(now, number, eliciting, arrival.ecn, &space.received);
             if eliciting {
-                self.hurry_handshake(level);
+                self.recovery.hurry_handshake(level);
             }
         }
         if level == Level::OneRtt {
@@ -439,7 +401,7 @@ impl Connection {
             mtu_probe: false,
             content,
         };
-        self.observe(arrival.now, &packet);
+        self.reporting.observe(arrival.now, &packet);
     }
 
     /// RFC 9000, Section 10.3.1: a datagram with no packet for us may tell us that the peer has
@@ -447,7 +409,7 @@ impl Connection {
     pub(super) fn detect_stateless_reset(&mut self, now: Time, datagram: &[u8]) {
         let crypto = self.keys.crypto().clone();
         let is_reset = stateless_reset::candidate_token(datagram)
-            .is_some_and(|token| self.remote_cids.is_reset_token(&*crypto, &token.0));
+            .is_some_and(|token| self.cids.remote.is_reset_token(&*crypto, &token.0));
         if is_reset {
             self.end(now, ConnectionError::StatelessReset);
         }
@@ -457,7 +419,7 @@ impl Connection {
     pub(super) fn remember_peer_cid(&mut self, scid: ConnectionId) {
         if self.handshake.cids.remote_scid.is_none() {
             self.handshake.cids.remote_scid = Some(scid);
-            self.remote_cids.set_initial(scid);
+            self.cids.remote.set_initial(scid);
         }
     }
 }

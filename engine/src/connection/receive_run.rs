@@ -104,7 +104,7 @@ impl Connection {
         let Some(mut run) = self.begin_run(now, from) else { return };
         self.streams.receive_early(false);
         while let Some(packet) = train.next() {
-            self.counters.count().udp_received(packet.len());
+            self.reporting.counters.count().udp_received(packet.len());
             run.arrival.datagram_len = packet.len();
             match self.continue_run(&mut run, train.dcid.len(), packet) {
                 Next::Continued => {}
@@ -119,11 +119,11 @@ impl Connection {
 
     /// A run, if the connection is in a state to receive one.
     fn begin_run(&mut self, now: Time, (tuple, ecn): (FourTuple, EcnCodepoint)) -> Option<Run> {
-        let plain = self.state.is_open()
+        let plain = self.termination.is_open()
             && self.handshake.confirmed
-            && self.observer.is_none()
+            && !self.reporting.is_observed()
             && !self.keys.is_1rtt_plain();
-        if !plain || self.spaces.data.received.is_empty() {
+        if !plain || self.recovery.spaces.data.received.is_empty() {
             return None;
         }
         self.wake_keys(now);
@@ -133,7 +133,7 @@ impl Connection {
             return None;
         }
         let arrival = Arrival { now, tuple, path: Some(path), ecn, datagram_len: 0 };
-        let first = self.spaces.data.received.expected();
+        let first = self.recovery.spaces.data.received.expected();
         Some(Run { arrival, path, first, count: 0, spin: false, stream: None })
     }
 
@@ -152,7 +152,7 @@ impl Connection {
         let opened = Opened { number, payload: pn_offset.saturating_add(pn_len) };
         let first = packet.first().copied().unwrap_or_default();
         let usual = number == expected
-            && (fixed_bit(first) || self.takes_any_fixed_bit)
+            && self.reception.takes_fixed_bit(fixed_bit(first))
             && key_phase(first) == self.keys.phase()
             && reserved_bits_are_zero(first)
             && packet.len() >= opened.payload.saturating_add(TAG_LEN);
@@ -178,7 +178,7 @@ impl Connection {
         if let Err(error) = self.streams.on_stream_of_run(&mut run.stream, &frame) {
             return Next::Failed(error);
         }
-        self.counters.count().frames_received.add(frame.header().frame_type(), 1);
+        self.reporting.counters.count().frames_received.add(frame.header().frame_type(), 1);
         run.spin = spin(first);
         run.count = run.count.saturating_add(1);
         Next::Continued
@@ -191,10 +191,10 @@ impl Connection {
         let Some(more) = count.checked_sub(1) else { return };
         let Arrival { now, ecn, .. } = run.arrival;
         let last = run.first.saturating_add(more);
-        let counters = self.counters.count();
+        let counters = self.reporting.counters.count();
         counters.packets_received = counters.packets_received.saturating_add(count);
         self.idle.on_received(now, true);
-        let space = &mut self.spaces.data;
+        let space = &mut self.recovery.spaces.data;
         space.received.record_run(run.first..=last, now, ecn);
         space.acks.on_run(now, run.first..=last, true, ecn, &space.received);
         run.first = last.saturating_add(1);
@@ -211,7 +211,7 @@ impl Connection {
         let now = arrival.now;
         let cid_len = self.endpoint.cid_generator.len();
         let Ok(header) = Header::parse(packet, cid_len) else { return };
-        if !self.state.is_open() {
+        if !self.termination.is_open() {
             return;
         }
         match next {
@@ -220,7 +220,7 @@ impl Connection {
             Next::NotYet(opened) => self.keep(arrival, &header, packet, Some(opened)),
             Next::Failed(error) => self.fail(now, error),
             Next::Dropped(reason) => {
-                self.drop_packet(now, Some(PacketKind::OneRtt), packet.len(), reason);
+                self.reporting.packet_dropped(now, Some(PacketKind::OneRtt), packet.len(), reason);
                 self.detect_stateless_reset(now, packet);
             }
             Next::Opened(opened, content) => {

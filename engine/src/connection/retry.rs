@@ -19,9 +19,9 @@ impl Connection {
         packet: &[u8],
     ) -> bool {
         // RFC 9000, Section 17.2.5.2: at most one Retry, and none after a packet was processed.
-        if !self.side.is_client()
+        if !self.role.side().is_client()
             || self.handshake.cids.retry_scid.is_some()
-            || self.has_received()
+            || self.reporting.has_received()
             || header.version != self.handshake.versions.current
         {
             return false;
@@ -38,9 +38,8 @@ impl Connection {
             return false;
         }
         self.observe_received(arrival, header, 0, PacketContent { header: packet, payload: &[] });
-        let token = retry.token.to_vec();
         self.handshake.cids.retry_scid = Some(header.scid);
-        self.initial_token = token;
+        self.role.set_token(retry.token.to_vec());
         self.restart_initial(arrival.now, header.scid);
         true
     }
@@ -49,14 +48,14 @@ impl Connection {
     /// keys of the new connection ID (RFC 9000, Section 17.2.5.2 and 17.2.5.3).
     fn restart_initial(&mut self, now: Time, dcid: ConnectionId) {
         self.handshake.cids.initial_dcid = dcid;
-        self.remote_cids.set_initial(dcid);
+        self.cids.remote.set_initial(dcid);
         self.keys.discard_initial();
         let version = self.handshake.versions.current;
-        self.keys.derive_initial(version, &dcid, self.side);
+        self.keys.derive_initial(version, &dcid, self.role.side());
         for id in [SpaceId::Initial, SpaceId::Data] {
             self.declare_all_lost(now, id, LossTrigger::EarlyDataRejected);
         }
-        self.pto_count = 0;
+        self.recovery.reset_backoff();
         self.set_loss_timer();
     }
 
@@ -74,7 +73,7 @@ impl Connection {
     ) -> bool {
         // RFC 9000, Section 6.2: ignored once a packet was processed, and if it lists the
         // version that was tried. Its connection IDs must be ours, mirrored.
-        if !self.side.is_client() || self.has_received() {
+        if !self.role.side().is_client() || self.reporting.has_received() {
             return false;
         }
         let Ok(offer) = VersionNegotiation::parse(packet) else { return false };
@@ -102,7 +101,7 @@ impl Connection {
         if header.version == versions.current {
             return true;
         }
-        if !self.side.is_client() {
+        if !self.role.side().is_client() {
             // RFC 9369, Section 4.1: the client goes on with the original version until it
             // learns of the change; 0-RTT always has it. Who has Handshake keys has learnt of it.
             return header.version == versions.original && level != Level::Handshake;
@@ -116,7 +115,7 @@ impl Connection {
             && self.handshake.awaits_hello();
         if change {
             let dcid = self.handshake.cids.initial_dcid;
-            self.keys.derive_initial(header.version, &dcid, self.side);
+            self.keys.derive_initial(header.version, &dcid, self.role.side());
         }
         change
     }

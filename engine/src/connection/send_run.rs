@@ -65,10 +65,7 @@ impl Connection {
             };
             stream.range.start = offset;
             written = written.saturating_add(1);
-            if self.seal_queue.is_full() {
-                self.seal_queue.seal_ahead(&self.keys, space.buf);
-            }
-            if !self.seal_queue.takes_more() {
+            if !self.transmission.goes_on(&self.keys, space.buf) {
                 break;
             }
         }
@@ -89,7 +86,7 @@ impl Connection {
             return None;
         }
         let stream = self.streams.run()?;
-        let data = &mut self.spaces.data;
+        let data = &mut self.recovery.spaces.data;
         data.maybe_skip_packet_number(&mut *self.rng);
         let first = data.recovery.next_packet_number();
         let until_skip = data.next_skip.map_or(u64::MAX, |skip| skip.saturating_sub(first));
@@ -98,7 +95,7 @@ impl Connection {
             first.saturating_add(most as u64),
             data.recovery.largest_acked(),
         );
-        let dcid = self.remote_cids.get(space.route.key)?;
+        let dcid = self.cids.remote.get(space.route.key)?;
         let path = self.paths.get_mut(space.route.key)?;
         let header = ShortHeader {
             dcid,
@@ -123,7 +120,7 @@ impl Connection {
             false => most,
         };
         let count = most.min(usize::try_from(allowed).unwrap_or(usize::MAX));
-        let fixed_bits = if self.grease_fixed_bit { self.rng.next_u64() } else { u64::MAX };
+        let fixed_bits = self.transmission.fixed_bits(&mut *self.rng);
         let seals_apart = seals_apart(&self.keys);
         let shape = Shape { header, pn_len, tag_len, fixed_bits, seals_apart, stream };
         (count >= MIN_RUN).then_some((shape, count))
@@ -131,9 +128,9 @@ impl Connection {
 
     /// True if data of streams is all that there is to send, and nothing stands in its way.
     fn has_only_stream_data(&self, now: Time) -> bool {
-        let space = &self.spaces.data;
+        let space = &self.recovery.spaces.data;
         self.handshake.confirmed
-            && self.observer.is_none()
+            && !self.reporting.is_observed()
             && self.paths.active().is_validated()
             && !space.acks.should_bundle_ack()
             && space.probes == 0
@@ -151,7 +148,7 @@ impl Connection {
         n: usize,
         offset: u64,
     ) -> Option<u64> {
-        let recovery = &mut self.spaces.data.recovery;
+        let recovery = &mut self.recovery.spaces.data.recovery;
         if !recovery.reserve() {
             return None;
         }
@@ -191,8 +188,8 @@ impl Connection {
         let level = Level::OneRtt;
         let packet = Unsealed { level, packet_number, start, pn_offset, payload, end };
         match body {
-            Some(body) => self.seal_queue.seal_apart(&self.keys, &packet, space.buf, body),
-            None => self.seal_queue.push(packet),
+            Some(body) => self.transmission.seal_apart(&self.keys, &packet, space.buf, body),
+            None => self.transmission.push(packet),
         }
         Some(offset.saturating_add(len as u64))
     }
@@ -202,17 +199,16 @@ impl Connection {
         let RunSpace { now, size, route, .. } = *space;
         let pto = self.pto();
         for _ in 0..count {
-            self.counters.count().udp_sent(size);
-            self.spaces.data.ecn.on_sent(route.ecn);
+            self.recovery.spaces.data.ecn.on_sent(route.ecn);
             self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
         }
-        let next = self.spaces.data.recovery.next_packet_number();
-        self.key_update_due |=
-            self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
-        let counters = self.counters.count();
+        let next = self.recovery.spaces.data.recovery.next_packet_number();
+        self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
+        let counters = self.reporting.counters.count();
+        counters.udp_sent_each(count as u64, size);
         counters.packets_sent = counters.packets_sent.saturating_add(count as u64);
         let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();
-        self.counters.count().frames_sent.add(frame_type, count as u64);
+        counters.frames_sent.add(frame_type, count as u64);
         if count > 0 {
             self.idle.on_sent_ack_eliciting(now);
         }

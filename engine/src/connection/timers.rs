@@ -1,11 +1,8 @@
 //! What happens when time passes.
 
 use super::Connection;
-use super::state::State;
 use super::transmit::ACK_ROOM;
-use crate::crypto::Level;
-use crate::error::{ConnectionError, TransportError};
-use crate::recovery::SpaceId;
+use crate::error::ConnectionError;
 use crate::time::{Duration, Earliest, Time};
 
 /// Deadlines of what is done only once the handshake is confirmed.
@@ -23,19 +20,19 @@ impl Connection {
     /// When to call [`Connection::handle_timeout`] next, if nothing else happens before; `None`
     /// if never.
     pub fn poll_timeout(&self) -> Option<Time> {
-        if !self.state.is_open() {
-            return self.state.deadline();
+        if !self.termination.is_open() {
+            return self.termination.deadline();
         }
         let handshake = &self.handshake;
         let first = Earliest::NEVER
-            .or(self.loss_timer.map(|timer| timer.at()))
-            .or(self.pacing_until)
+            .or(self.recovery.timer().map(|timer| timer.at()))
+            .or(self.transmission.pacing_until())
             .or(self.ack_deadline())
             .or(self.keys.previous_expires())
-            .or(self.local_cids.timeout())
+            .or(self.cids.local.timeout())
             .or(self.paths.timeout());
         let pto = self.pto();
-        let first = first.or(self.idle.deadline(pto)).or(self.early_keys_expire);
+        let first = first.or(self.idle.deadline(pto)).or(self.keys.early_expires());
         let first = if handshake.complete {
             first.or(self.idle.keep_alive_deadline())
         } else {
@@ -61,26 +58,22 @@ impl Connection {
 
     /// Does what is due at `now`. Harmless when called too early.
     pub fn handle_timeout(&mut self, now: Time) {
-        if let Some(until) = self.state.deadline() {
+        if let Some(until) = self.termination.deadline() {
             if until <= now {
                 self.become_drained();
             }
             return;
         }
-        if self.state.is_drained() || self.check_ends(now) {
+        if self.termination.is_drained() || self.check_ends(now) {
             return;
         }
-        if self.pacing_until.is_some_and(|at| at <= now) {
-            self.pacing_until = None;
-        }
-        if let Some(timer) = self.loss_timer
-            && timer.at() <= now
-        {
+        self.transmission.on_timeout(now);
+        if let Some(timer) = self.recovery.due(now) {
             self.on_loss_timer(now, timer);
         }
         if self.keep_alive_deadline().is_some_and(|at| at <= now) {
             self.idle.on_keep_alive();
-            self.spaces.data.ping = true;
+            self.recovery.ping();
             self.streams.repeat_blocked();
         }
         if self.confirmed_deadlines(self.pto()).answer.is_some_and(|at| at <= now) {
@@ -89,8 +82,7 @@ impl Connection {
         if self.keys.previous_expires().is_some_and(|at| at <= now) {
             self.keys.forget_previous();
         }
-        if self.early_keys_expire.is_some_and(|at| at <= now) {
-            self.early_keys_expire = None;
+        if self.keys.take_early_expired(now) {
             self.discard_early_keys(now);
         }
         if self.handshake.waits_until.is_some_and(|at| at <= now) {
@@ -100,8 +92,8 @@ impl Connection {
             return self.fail(now, error);
         }
         self.issue_cids(now);
-        if self.has_waiting() {
-            self.retry_waiting = true;
+        if self.reception.waiting() > 0 {
+            self.reception.on_new_keys();
             self.after_receiving(now);
         }
         self.report_cids(now);
@@ -131,19 +123,10 @@ impl Connection {
     /// comes next ends that.
     fn ack_deadline(&self) -> Option<Time> {
         let path = self.paths.active();
-        if path.sendable_data() < ACK_ROOM || self.remote_cids.get(path.key()).is_none() {
+        if path.sendable_data() < ACK_ROOM || self.cids.remote.get(path.key()).is_none() {
             return None;
         }
-        let mut first = Earliest::NEVER;
-        for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
-            if self.keys.can_send(level)
-                && let Some(space) = self.spaces.get(SpaceId::of(level))
-                && !space.recovery.is_full()
-            {
-                first = first.or(space.acks.ack_deadline());
-            }
-        }
-        first.get()
+        self.recovery.ack_deadline(|level| self.keys.can_send(level))
     }
 
     fn keep_alive_deadline(&self) -> Option<Time> {
@@ -156,43 +139,9 @@ impl Connection {
     fn look_for_answer(&mut self) {
         if self.streams.awaits_answer() {
             self.idle.on_answer_probe();
-            self.spaces.data.ping |= !self.spaces.data.recovery.has_ack_eliciting_in_flight();
+            self.recovery.elicit_answer();
         } else {
             self.idle.on_nothing_owed();
         }
-    }
-
-    /// An error found here closes the connection.
-    pub(super) fn fail(&mut self, now: Time, error: TransportError) {
-        self.close_with(now, super::state::CloseReason::Transport(error));
-    }
-
-    /// Sends CONNECTION_CLOSE and enters the closing state (RFC 9000, Section 10.2.1).
-    pub(super) fn close_with(&mut self, now: Time, reason: super::state::CloseReason) {
-        if !self.state.is_open() {
-            return;
-        }
-        let error = reason.to_error();
-        let until = now + self.pto().times(3);
-        self.state = State::closing(until, reason);
-        self.closed(now, error);
-    }
-
-    /// The peer closed: enters the draining state (RFC 9000, Section 10.2.2).
-    pub(super) fn drain(&mut self, now: Time, error: ConnectionError) {
-        if !self.state.is_open() {
-            return;
-        }
-        self.state = State::Draining { until: now + self.pto().times(3) };
-        self.closed(now, error);
-    }
-
-    /// Ends the connection at once, without a word.
-    pub(super) fn end(&mut self, now: Time, error: ConnectionError) {
-        if !self.state.is_open() {
-            return;
-        }
-        self.closed(now, error);
-        self.become_drained();
     }
 }

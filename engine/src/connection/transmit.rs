@@ -1,6 +1,5 @@
 //! Writes the next datagrams: which packets, with which frames, on which path.
 
-use alloc::boxed::Box;
 use core::net::SocketAddr;
 
 use quicket_wire::{EcnCodepoint, TransportErrorCode};
@@ -9,10 +8,11 @@ use super::Connection;
 use super::content::{self, Owners, SpaceContent};
 use super::packet_builder::{BuiltPacket, HeaderFields, Ledger, PacketBuilder, kind_of};
 use super::parameters::exponent_of;
-use super::sealing::{Draft, Sealing};
+use super::sealing::Draft;
 use super::send_run::RunSpace;
 use super::space::SpaceId;
 use super::state::State;
+use super::transmission::Finished;
 use crate::config::MIN_UDP_PAYLOAD;
 use crate::congestion::RateSnapshot;
 use crate::crypto::{Direction, Level};
@@ -155,13 +155,13 @@ impl Connection {
         buf: &mut [u8],
         max_segments: usize,
     ) -> TransmitStatus {
-        if let Some(draft) = self.unsealed_transmit.take()
+        if let Some(draft) = self.transmission.take_draft()
             && let Some(status) = self.finish_draft(now, buf, *draft)
         {
             return status;
         }
         self.watch_key_usage(now);
-        let draft = match self.state {
+        let draft = match self.termination.state() {
             State::Draining { .. } | State::Drained => None,
             State::Closing { .. } => {
                 self.transmit_last_flight(now, buf).or_else(|| self.transmit_close(now, buf))
@@ -174,7 +174,7 @@ impl Connection {
         match draft {
             Some(draft) => self.finish_draft(now, buf, draft).unwrap_or(TransmitStatus::Idle),
             None => {
-                if self.pacing_until.is_none() {
+                if self.transmission.pacing_until().is_none() {
                     self.paths.active_mut().congestion.set_app_limited();
                 }
                 TransmitStatus::Idle
@@ -190,34 +190,25 @@ impl Connection {
         buf: &mut [u8],
         draft: Draft<Transmit>,
     ) -> Option<TransmitStatus> {
-        // RFC 9000, Section 10.2.2: nothing is sent once the peer has closed, nor later.
-        if matches!(self.state, State::Draining { .. } | State::Drained) {
-            self.seal_queue.abandon(draft);
+        if !self.termination.may_send() {
+            self.transmission.abandon(draft);
             return None;
         }
-        match self.seal_queue.finish(&self.keys, buf, draft) {
-            Sealing::Done(transmit) => {
-                // RFC 9001, Section 4.9.1: a client's Initial keys go with its first Handshake
-                // packet.
-                if core::mem::take(&mut self.discard_initial_after_sealing) {
+        match self.transmission.finish(&self.keys, buf, draft) {
+            Finished::Ready { transmit, discard_initial } => {
+                if discard_initial {
                     self.discard_space(now, SpaceId::Initial);
                 }
                 self.set_loss_timer();
                 Some(TransmitStatus::Ready(transmit))
             }
-            Sealing::NotYet(draft) => {
-                self.unsealed_transmit = Some(Box::new(draft));
-                Some(TransmitStatus::NotYet)
-            }
-            Sealing::Discarded => {
-                self.discard_initial_after_sealing = false;
-                None
-            }
+            Finished::NotYet => Some(TransmitStatus::NotYet),
+            Finished::Discarded => None,
             // Not a word to the peer: CONNECTION_CLOSE would need the same cipher.
-            Sealing::Failed => {
+            Finished::Failed => {
                 self.drain(now, ConnectionError::Transport(CIPHER_FAILED));
                 // Whoever sends on hears of it by a stateless reset.
-                self.state = State::Draining { until: now };
+                self.termination.cut_short(now);
                 Some(TransmitStatus::Idle)
             }
         }
@@ -245,7 +236,7 @@ impl Connection {
                 let written = self.write_run(&mut run);
                 end = end.saturating_add(written.saturating_mul(size));
                 segment = segment.saturating_add(written);
-                if !self.seal_queue.takes_more() || segment >= max_segments {
+                if !self.transmission.takes_more() || segment >= max_segments {
                     break;
                 }
                 if written > 0 {
@@ -266,7 +257,8 @@ impl Connection {
             let mut out = Outgoing::new(now, &mut *buf, route, limit, Purpose::Data);
             out.start = end;
             out.end = end;
-            out.may_elicit = self.may_elicit(now, segment_size);
+            let congestion = &mut self.paths.active_mut().congestion;
+            out.may_elicit = self.transmission.may_elicit(now, congestion, segment_size);
             let Some(len) = self.write_datagram(&mut out) else { break };
             end = end.saturating_add(len);
             if segment == 0 {
@@ -276,10 +268,7 @@ impl Connection {
             if len < segment_size || segment_size < mtu {
                 break;
             }
-            if self.seal_queue.is_full() {
-                self.seal_queue.seal_ahead(&self.keys, buf);
-            }
-            if !self.seal_queue.takes_more() {
+            if !self.transmission.goes_on(&self.keys, buf) {
                 break;
             }
         }
@@ -290,7 +279,7 @@ impl Connection {
     /// application's reason from a 1-RTT packet only (RFC 9000, Section 10.2.3), which it cannot
     /// read sooner (RFC 9001, Section 5.7).
     fn transmit_last_flight(&mut self, now: Time, buf: &mut [u8]) -> Option<Draft<Transmit>> {
-        let space = self.spaces.get(SpaceId::Handshake)?;
+        let space = self.recovery.spaces.get(SpaceId::Handshake)?;
         if !self.handshake.complete || !space.crypto.has_pending() {
             return None;
         }
@@ -328,7 +317,7 @@ impl Connection {
         if !self.keys.can_send(level) {
             return false;
         }
-        let Some(space) = self.spaces.get(SpaceId::of(level)) else { return false };
+        let Some(space) = self.recovery.spaces.get(SpaceId::of(level)) else { return false };
         if level == Level::EarlyData {
             let early = !self.keys.can_send(Level::OneRtt);
             return early && (space.probes > 0 || (may_elicit && self.has_stream_data()));
@@ -362,9 +351,8 @@ impl Connection {
     /// Whether there are frames for 1-RTT packets that are not the streams' or DATAGRAM.
     pub(super) fn has_1rtt_control(&self, now: Time) -> bool {
         self.pending.is_pending()
-            || self.local_cids.next_frame().is_some()
-            || self.remote_cids.next_frame().is_some()
-            || self.ack_frequency.next_frame().is_some()
+            || self.cids.has_frames()
+            || self.recovery.ack_frequency.next_frame().is_some()
             || self.has_path_frames(now)
     }
 
@@ -420,9 +408,9 @@ impl Connection {
     ) {
         self.wake_keys(out.now);
         let id = SpaceId::of(level);
-        let Some(dcid) = self.remote_cids.get(out.route.key) else { return };
+        let Some(dcid) = self.cids.remote.get(out.route.key) else { return };
         self.give_up_on_silence(out.now, id);
-        let Some(space) = self.spaces.get_mut(id) else { return };
+        let Some(space) = self.recovery.spaces.get_mut(id) else { return };
         if !space.recovery.reserve() {
             return;
         }
@@ -435,14 +423,14 @@ impl Connection {
             version: self.handshake.versions.of_level(level),
             dcid,
             scid: self.handshake.cids.local_scid,
-            token: if level == Level::Initial { &self.initial_token } else { &[] },
-            fixed_bit: !self.grease_fixed_bit || self.rng.next_u64() & 1 == 1,
+            token: if level == Level::Initial { self.role.token() } else { &[] },
+            fixed_bit: self.transmission.fixed_bit(&mut *self.rng),
             spin,
             key_phase: self.keys.phase(),
         };
         let ledger = Ledger {
             recovery: &mut space.recovery,
-            counts: &mut self.counters.count().frames_sent,
+            counts: &mut self.reporting.counters.count().frames_sent,
         };
         let mut space = SpaceContent {
             received: &mut space.received,
@@ -456,10 +444,9 @@ impl Connection {
             path: out.route.key,
             ack_delay_exponent: exponent_of(self.handshake.local_parameters.as_ref()),
             pending: &mut self.pending,
-            local_cids: &mut self.local_cids,
-            remote_cids: &mut self.remote_cids,
+            cids: &mut self.cids,
             paths: &mut self.paths,
-            ack_frequency: &mut self.ack_frequency,
+            ack_frequency: &mut self.recovery.ack_frequency,
             datagrams: &mut self.datagrams,
             streams: &mut self.streams,
             rng: &mut *self.rng,
@@ -490,7 +477,7 @@ impl Connection {
         for packet in out.packets.iter().flatten() {
             self.on_packet_sent(out, packet);
         }
-        self.counters.count().udp_sent(len);
+        self.reporting.counters.count().udp_sent(len);
         let pto = self.pto();
         self.paths.on_datagram_sent(out.now, out.route.key, len, out.route.ecn, pto);
         Some(len)
@@ -500,7 +487,7 @@ impl Connection {
     fn minimum_datagram(&self, out: &Outgoing<'_>) -> usize {
         let initial = out.packets.iter().flatten().any(|packet| {
             packet.unsealed.level == Level::Initial
-                && (self.side.is_client() || packet.ack_eliciting)
+                && (self.role.side().is_client() || packet.ack_eliciting)
         });
         let full = out.limit.min(usize::from(MIN_UDP_PAYLOAD));
         match out.purpose {
@@ -530,7 +517,7 @@ impl Connection {
             ecn_ect: matches!(out.route.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1),
             rate,
         };
-        if let Some(space) = self.spaces.of_level_mut(level) {
+        if let Some(space) = self.recovery.spaces.of_level_mut(level) {
             space.ecn.on_sent(out.route.ecn);
             if out.purpose == Purpose::PathProbe {
                 space.recovery.on_sent_elsewhere(&info);
@@ -538,19 +525,20 @@ impl Connection {
                 space.recovery.on_sent(&info);
             }
         }
-        self.seal_queue.push(packet.unsealed);
-        let counters = self.counters.count();
+        self.transmission.push(packet.unsealed);
+        let counters = self.reporting.counters.count();
         counters.packets_sent = counters.packets_sent.saturating_add(1);
         if packet.ack_eliciting {
             self.idle.on_sent_ack_eliciting(now);
         }
-        if level == Level::OneRtt && self.keys.sealing_1rtt(packet.unsealed.packet_number, 1) {
-            self.key_update_due = true;
+        if level == Level::OneRtt {
+            self.keys.sealing_1rtt(packet.unsealed.packet_number, 1);
         }
-        if level == Level::Handshake && self.side.is_client() {
-            self.discard_initial_after_sealing = self.spaces.get(SpaceId::Initial).is_some();
+        if level == Level::Handshake && self.role.side().is_client() {
+            let has_initial = self.recovery.spaces.get(SpaceId::Initial).is_some();
+            self.transmission.on_handshake_packet(has_initial);
         }
-        self.observe(
+        self.reporting.observe(
             now,
             &Observation::Packet {
                 direction: Direction::Send,
@@ -562,17 +550,6 @@ impl Connection {
                 content: packet.content(out.buf),
             },
         );
-    }
-
-    /// Whether ack-eliciting frames may be sent now: window and pacing (RFC 9002, Section 7).
-    fn may_elicit(&mut self, now: Time, size: usize) -> bool {
-        let path = self.paths.active_mut();
-        if !path.congestion.can_send(size as u64) {
-            self.pacing_until = None;
-            return false;
-        }
-        self.pacing_until = path.congestion.pacing_delay(now);
-        self.pacing_until.is_none()
     }
 }
 

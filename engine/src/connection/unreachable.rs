@@ -34,7 +34,7 @@ pub(super) struct Hints {
 
 impl Hints {
     /// Counts a flight once.
-    fn count(&mut self, flight: u32) -> u8 {
+    pub(super) fn count(&mut self, flight: u32) -> u8 {
         if self.flight.replace(flight) != Some(flight) {
             self.count = self.count.saturating_add(1);
         }
@@ -51,8 +51,8 @@ impl Connection {
     /// can know who see the packets; else when two flights have met it. That a host cannot be
     /// reached is believed when three have.
     pub fn on_unreachable(&mut self, now: Time, what: Unreachable, quoted: &[u8]) {
-        let attempt = self.side == Side::Client && !self.has_received();
-        if !self.state.is_open() || !attempt || self.handshake.cids.retry_scid.is_some() {
+        let attempt = self.role.side() == Side::Client && !self.reporting.has_received();
+        if !self.termination.is_open() || !attempt || self.handshake.cids.retry_scid.is_some() {
             return;
         }
         let ours = match destination(quoted) {
@@ -60,7 +60,7 @@ impl Connection {
             Some(_) => return,
             None => false,
         };
-        let hints = self.unreachable.count(self.pto_count);
+        let hints = self.role.on_unreachable(self.recovery.pto_count());
         match what {
             Unreachable::Port if ours || hints >= PORT_HINTS => {
                 self.end(now, ConnectionError::PortUnreachable);

@@ -53,7 +53,7 @@ impl Connection {
     /// How many bytes of frames a 1-RTT packet on the active path has room for.
     pub fn max_packet_payload(&self) -> usize {
         let path = self.paths.active();
-        let dcid = self.remote_cids.get(path.key()).map_or(0, |cid| cid.len());
+        let dcid = self.cids.remote.get(path.key()).map_or(0, |cid| cid.len());
         // First byte, connection ID, packet number, tag.
         let overhead = dcid.saturating_add(1 + 4 + TAG_LEN);
         usize::from(path.max_datagram()).saturating_sub(overhead)
