@@ -188,6 +188,41 @@ impl Queue {
         self.receiver.sleep().map_err(io::Error::other)
     }
 
+    /// In place of [`Queue::sleep`] and [`Queue::awake`], for who waits by descriptor before he looks, or after he has taken some
+    /// of the frames only: says that this side sleeps, and takes rings that mean nothing any more. [`Queue::as_fd`] is readable whenever
+    /// more than `held` frames have come, of which the caller has seen that many and not given them back. False if more have come by now.
+    /// Nothing else may take rings of this queue: neither those two nor [`Queue::wait`] and [`Queue::wait_for_room`].
+    ///
+    /// No frame waits without a ring: the word "asleep" stands there from the beginning, and only the switch takes it back, with one ring for
+    /// each time, after it has published. So whenever the word is gone, a ring has come or is coming that was not counted
+    /// before the word was raised. Rings are taken only if nothing had come after it was raised (or was seen to stand there),
+    /// and only those that were counted before: what they were for has been taken from the queue, and the ring for what comes later is not
+    /// among them. One that comes late ends a poll for nothing, and is taken by the next call. ring/tests/model tries all interleavings.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionReset` when the switch has gone, or `Other` when it has left what cannot be.
+    pub fn rest(&mut self, held: u32) -> io::Result<bool> {
+        let stale = self.bell.rung()?;
+        let rests = self.receiver.rest(held).map_err(io::Error::other)?;
+        if rests {
+            self.bell.take(stale)?;
+        }
+        Ok(rests)
+    }
+
+    /// For who has found no room and waits by descriptor: [`Queue::as_fd`] is not writable until the switch has looked at this queue
+    /// again. That costs the switch two calls of the system, and is nothing for who tries again at once.
+    ///
+    /// Nobody waits for ever: the switch is rung, and reads that after the queue was found full, or closes its end.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionReset` when the switch has gone, or what the system says.
+    pub fn hold(&mut self) -> io::Result<()> {
+        self.bell.fill()
+    }
+
     /// Takes rings that have come.
     ///
     /// # Errors

@@ -10,6 +10,9 @@ use rustix::net::{
     sockopt,
 };
 
+/// How many rings fill a socket whose buffer is as small as can be: less than ten, on any system.
+const MOST_RINGS: u32 = 64;
+
 /// One end of a pair of bells: rings at the other end, and is readable when that one has rung or has gone.
 ///
 /// It is a local socket and no eventfd: whether a call on an eventfd waits is a flag that both sides share, so
@@ -85,6 +88,60 @@ impl Bell {
                 Err(_) => return Err(Gone),
             }
         }
+    }
+
+    /// How many rings have come, up to a thousand, without taking them ([`Bell::take`]).
+    ///
+    /// # Errors
+    ///
+    /// When the other end is closed, and all rings have been taken.
+    pub fn rung(&self) -> Result<usize, Gone> {
+        let mut rings = [0; 1024];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match rustix::io::retry_on_intr(|| rustix::net::recv(&self.0, &mut rings[..], flags)) {
+            Ok((0, _)) => Err(Gone),
+            Ok((rung, _)) => Ok(rung),
+            Err(rustix::io::Errno::AGAIN) => Ok(0),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Takes no more than so many rings, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// When the other end is closed.
+    pub fn take(&self, rung: usize) -> Result<(), Gone> {
+        let mut rings = [0; 1024];
+        let Some(rings) = rings.get_mut(..rung).filter(|rings| !rings.is_empty()) else {
+            return Ok(());
+        };
+        match rustix::io::retry_on_intr(|| {
+            rustix::net::recv(&self.0, &mut *rings, RecvFlags::DONTWAIT)
+        }) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Rings until this end is not writable. It is again when the other end has heard that.
+    ///
+    /// # Errors
+    ///
+    /// When the other end is closed, or what the system says.
+    pub fn fill(&self) -> io::Result<()> {
+        // The least that the system allows, which is room for a few rings; a socket is writable while a quarter of it is in use.
+        sockopt::set_socket_send_buffer_size(&self.0, 0)?;
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        for _ in 0..MOST_RINGS {
+            let mut only = [PollFd::new(&self.0, PollFlags::OUT)];
+            rustix::io::retry_on_intr(|| poll(&mut only, Some(&at_once)))?;
+            if only[0].revents().is_empty() {
+                break;
+            }
+            self.ring()?;
+        }
+        Ok(())
     }
 
     /// As [`Bell::hush`], of an end that a hostile program has. Descriptors that it has sent along stay where they are: the kernel
@@ -227,6 +284,32 @@ mod tests {
         theirs.ring().unwrap();
         drop(theirs);
         assert_eq!((ours.hush_stranger(), ours.hush_stranger()), (Ok(()), Err(Gone)));
+    }
+
+    /// As programs see that wait by poll, be it for reading or for writing.
+    #[test]
+    fn rings_are_counted_and_taken_and_a_full_bell_is_not_writable() {
+        let (ours, theirs) = Bell::pair().unwrap();
+        let is = |flags| {
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&ours, flags)], Some(&at_once)).unwrap() > 0
+        };
+        assert_eq!((ours.rung(), ours.take(3)), (Ok(0), Ok(())));
+        (0..3).for_each(|_| theirs.ring().unwrap());
+        assert_eq!((ours.rung(), ours.take(2), ours.rung()), (Ok(3), Ok(()), Ok(1)));
+        assert!(is(PollFlags::IN));
+        ours.take(1).unwrap();
+        assert!(!is(PollFlags::IN) && is(PollFlags::OUT));
+        for _ in 0..2 {
+            (0..2).for_each(|_| ours.fill().unwrap());
+            assert!(!is(PollFlags::OUT));
+            ours.ring().expect("it has enough to wake up for");
+            theirs.hush_stranger().unwrap();
+            assert!(is(PollFlags::OUT));
+        }
+        drop(theirs);
+        assert_eq!((ours.rung(), ours.take(1)), (Err(Gone), Ok(())));
+        assert!(ours.fill().is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::layout::{APART, LINE, Layout, WORDS, Way};
-use crate::queue::Lines;
+use crate::queue::{Consumer, Lines};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// What keeps the memory as large as it is, so that no access is beyond its end.
@@ -59,6 +59,8 @@ impl Memory {
                 entry.store(descriptor.to_bits(), crate::sync::Ordering::Relaxed);
             }
         }
+        // The program has not looked: the first frame rings, so that who waits by poll before anything else is woken.
+        let _ = Consumer::new().sleep(memory.lines(Way::Receive));
         Ok(memory)
     }
 

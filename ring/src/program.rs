@@ -153,6 +153,15 @@ impl Receiver {
         self.ring.sleep(self.memory.lines(Way::Receive))
     }
 
+    /// Says that this side sleeps, and never takes that back ([`Consumer::rest`]). False if more than `held` frames have come.
+    ///
+    /// # Errors
+    ///
+    /// When the other side's index cannot be.
+    pub fn rest(&mut self, held: u32) -> Result<bool, Lie> {
+        self.ring.rest(self.memory.lines(Way::Receive), held)
+    }
+
     /// Says that this side does not sleep any more.
     pub fn wake(&mut self) {
         self.ring.wake(self.memory.lines(Way::Receive));

@@ -245,6 +245,22 @@ impl Consumer {
         ready.map(|_| false)
     }
 
+    /// Says that this side sleeps, unless it still stands there, and never takes that back: only the producer does, which then
+    /// rings. Returns whether no more than `held` positions are published.
+    ///
+    /// # Errors
+    ///
+    /// When the producer's count cannot be.
+    #[inline]
+    pub fn rest(&self, lines: Lines<'_>, held: u32) -> Result<bool, Lie> {
+        if lines.asleep.load(Ordering::Relaxed) == 0 {
+            lines.asleep.store(1, Ordering::Relaxed);
+        }
+        // As in `Producer::publish`.
+        fence(Ordering::SeqCst);
+        Ok(self.ready(lines)? <= held)
+    }
+
     /// Says that this side does not sleep any more.
     #[inline]
     pub fn wake(&self, lines: Lines<'_>) {

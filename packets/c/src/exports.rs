@@ -210,6 +210,10 @@ calls! {
     quicket_port_sleep() -> c_int = -1, port.sleep().map(c_int::from);
     /// After poll.
     quicket_port_awake() -> c_int = -1, port.awake().map(|()| 0);
+    /// In place of these two, for poll before anything else.
+    quicket_port_rest(held: u32) -> c_int = -1, port.rest(held).map(c_int::from);
+    /// Before poll for room.
+    quicket_port_hold() -> c_int = -1, port.hold().map(|()| 0);
 }
 
 /// Registers what a socket is bound to.

@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use quicket_packets::client::{Opening, Port};
 use quicket_packets::daemon::Daemon;
@@ -53,7 +54,9 @@ impl Program {
 /// Compiles a program.
 fn compile(source: &str) -> Program {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let name = format!("{}-{}", source.replace('/', "-"), std::process::id());
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{}-{}-{next}", source.replace('/', "-"), std::process::id());
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Cargo puts the library beside the tests that it is built for.
     let this = std::env::current_exe().unwrap();
@@ -141,6 +144,117 @@ fn a_program_for_netmap_takes_and_sends_frames() {
     output.read_to_string(&mut said).unwrap();
     assert_eq!(said, "10\n");
     assert!(program.wait().unwrap().success());
+}
+
+/// It polls first, and after it has read some of what there is.
+#[test]
+fn a_program_for_netmap_that_polls_first_is_woken() {
+    // As many frames as the ring has room for, if the program does not have its turn.
+    const BURSTS: u32 = 110;
+    let (switch, address) = (Switch::start("polls"), free());
+    let (mut port, from) = switch.open();
+    let name = format!("netmap:{}@udp:{address}", switch.path.display());
+    let frames: u32 = (0..BURSTS).map(|burst| burst % 9).sum();
+    let mut program = compile("tests/polls.c").start(&[&name, &frames.to_string()]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n", "{:?}", program.wait());
+    let mut next = 0;
+    for burst in 0..BURSTS {
+        let end = next + burst % 9;
+        while next < end {
+            let write = |slot: &mut [u8]| {
+                let n = (next < end).then_some(next)?;
+                next += 1;
+                compose::udp(slot, from, address, &n.to_ne_bytes())
+            };
+            port.send(write).unwrap();
+        }
+        // Some come while it reads, and others when it sleeps.
+        if burst % 4 == 0 {
+            std::thread::yield_now();
+        }
+    }
+    said.clear();
+    output.read_to_string(&mut said).unwrap();
+    assert_eq!((said.as_str(), program.wait().unwrap().code()), ("0\n", Some(0)));
+}
+
+/// The switch of [`one_that_polls_for_room_waits_until_the_switch_has_looked`], which is stopped there: it listens at the path that it is told.
+#[test]
+#[ignore = "a process of another test"]
+fn switch_of_another_process() {
+    let path = std::env::var_os(PATH).expect("a path");
+    let daemon = Daemon::bind(Path::new(&path), false).unwrap();
+    let (stop, stopped) = UnixStream::pair().unwrap();
+    daemon.run(stopped.as_fd()).unwrap();
+    drop(stop);
+}
+
+const PATH: &str = "QUICKET_TEST_SWITCH";
+
+/// A process that ends with the test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A switch that does not go on does not have a program spin which waits for room.
+#[test]
+fn one_that_polls_for_room_waits_until_the_switch_has_looked() {
+    let path = std::env::temp_dir().join(format!("quicket-c-{}-full", std::process::id()));
+    let switch = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "switch_of_another_process", "--ignored"])
+        .env(PATH, &path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let number = switch.id();
+    let _ends = Ends(switch);
+    let signal = |name: &str| {
+        let told = Command::new("kill").args([name, number.to_string().as_str()]).status().unwrap();
+        assert!(told.success());
+    };
+    let is_stopped = || {
+        let tasks = std::fs::read_dir(format!("/proc/{number}/task")).unwrap();
+        let mut states =
+            tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
+        states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
+    };
+    let started = Instant::now();
+    while Opening::connect(&path).is_err() {
+        assert!(started.elapsed() < PATIENCE, "no switch");
+        std::thread::yield_now();
+    }
+    let name = format!("netmap:{}@udp:{}", path.display(), free());
+    let compiled = compile("tests/polls.c");
+    let mut program = Command::new(&compiled.file)
+        .args([&name, "full"])
+        .env("LD_LIBRARY_PATH", &compiled.libraries)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    signal("-STOP");
+    while !is_stopped() {
+        std::thread::yield_now();
+    }
+    program.stdin.take().unwrap().write_all(b"\n").unwrap();
+    said.clear();
+    output.read_line(&mut said).unwrap();
+    assert!(said.starts_with("full "), "{said} {:?}", program.wait());
+    signal("-CONT");
+    said.clear();
+    output.read_to_string(&mut said).unwrap();
+    assert_eq!((said.as_str(), program.wait().unwrap().code()), ("0\n", Some(0)));
 }
 
 #[test]

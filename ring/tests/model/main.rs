@@ -29,27 +29,43 @@ const PREEMPTIONS: usize = 3;
 
 /// A bell, as it is between processes: who waits goes on when it has been rung since it was hushed.
 struct Bell {
-    rung: Mutex<bool>,
+    rung: Mutex<u32>,
     changed: Condvar,
 }
 
 impl Bell {
     fn new() -> Self {
-        Self { rung: Mutex::new(false), changed: Condvar::new() }
+        Self { rung: Mutex::new(0), changed: Condvar::new() }
     }
 
     fn ring(&self) {
-        *self.rung.lock().unwrap() = true;
+        *self.rung.lock().unwrap() += 1;
         self.changed.notify_one();
+    }
+
+    /// Waits as poll does: rings stay where they are.
+    fn poll(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while *rung == 0 {
+            rung = self.changed.wait(rung).unwrap();
+        }
+    }
+
+    fn rung(&self) -> u32 {
+        *self.rung.lock().unwrap()
+    }
+
+    fn take(&self, rings: u32) {
+        *self.rung.lock().unwrap() -= rings;
     }
 
     /// Waits, and hushes it.
     fn wait(&self) {
         let mut rung = self.rung.lock().unwrap();
-        while !*rung {
+        while *rung == 0 {
             rung = self.changed.wait(rung).unwrap();
         }
-        *rung = false;
+        *rung = 0;
     }
 }
 
@@ -63,13 +79,13 @@ struct Port {
 }
 
 impl Port {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
+    fn new() -> Self {
+        Self {
             words: [0; 4].map(AtomicU32::new),
             entries: [0, 1].map(|slot| AtomicU64::new(Descriptor { slot, len: 0 }.to_bits())),
             slots: [0; 2].map(UnsafeCell::new),
             bells: [Bell::new(), Bell::new()],
-        })
+        }
     }
 
     fn lines(&self) -> Lines<'_> {
@@ -130,6 +146,77 @@ impl Port {
     }
 }
 
+/// How a program that waits by poll before each look says that it rests.
+#[derive(Clone, Copy, PartialEq)]
+enum Rest {
+    /// As `packets/src/queue.rs` does.
+    Right,
+    /// It takes all rings that have come by then, and so the one for what has come since it looked.
+    TakesAll,
+}
+
+impl Port {
+    /// Takes one frame each time that the bell is readable, and holds the last one while it waits for the next.
+    fn consume_by_poll(&self, frames: u32, rest: Rest) {
+        let mut ring = Consumer::new();
+        let mut held = 0;
+        for next in 0..frames {
+            loop {
+                self.bells[0].poll();
+                assert!(!ring.release(self.lines(), held), "nobody waits for room");
+                held = 0;
+                if ring.ready(self.lines()).unwrap() > 0 {
+                    break;
+                }
+                self.rest(&ring, held, rest);
+            }
+            let slot = ring.get(self.lines(), 0).slot;
+            // SAFETY: as above.
+            let number = self.slots[slot as usize].with(|place| unsafe { *place });
+            assert_eq!(number, next, "lost, doubled or mixed up");
+            held = 1;
+            if ring.ready(self.lines()).unwrap() == held {
+                self.rest(&ring, held, rest);
+            }
+        }
+    }
+
+    fn rest(&self, ring: &Consumer, held: u32, rest: Rest) {
+        let stale = self.bells[0].rung();
+        if ring.rest(self.lines(), held).unwrap() {
+            let all = self.bells[0].rung();
+            self.bells[0].take(if rest == Rest::Right { stale } else { all });
+        }
+    }
+}
+
+fn poll(frames: u32, rest: Rest) {
+    check(move || {
+        // Not one of loom's: they end the process where a model ends with a deadlock.
+        #[allow(clippy::arc_with_non_send_sync, reason = "loom's threads take turns")]
+        let port = std::sync::Arc::new(Port::new());
+        // As memory of ports begins.
+        assert!(Consumer::new().sleep(port.lines()).unwrap());
+        let producer = thread::spawn({
+            let port = std::sync::Arc::clone(&port);
+            move || {
+                let mut ring = Producer::new();
+                for next in 0..frames {
+                    let slot = ring.get(port.lines(), 0).slot;
+                    // SAFETY: as above; there are as many slots as frames.
+                    port.slots[slot as usize].with_mut(|place| unsafe { *place = next });
+                    ring.put(port.lines(), 0, Descriptor { slot, len: next as u16 });
+                    if ring.publish(port.lines(), 1) {
+                        port.bells[0].ring();
+                    }
+                }
+            }
+        });
+        port.consume_by_poll(frames, rest);
+        producer.join().unwrap();
+    });
+}
+
 fn check(case: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(PREEMPTIONS);
@@ -138,7 +225,7 @@ fn check(case: impl Fn() + Send + Sync + 'static) {
 
 fn run(frames: u32, batches: [u32; 2], heed: bool) {
     check(move || {
-        let port = Port::new();
+        let port = Arc::new(Port::new());
         let producer = thread::spawn({
             let port = Arc::clone(&port);
             move || port.produce(frames, batches[0])
@@ -169,4 +256,17 @@ fn batches_of_different_lengths_go_together() {
 #[should_panic(expected = "deadlock")]
 fn a_wake_up_that_is_lost_is_found() {
     run(1, [1, 1], false);
+}
+
+/// With [`Rest::Right`], the bell is readable whenever a frame waits: a poll that comes first, or after some of the frames, ends.
+#[test]
+fn who_polls_before_each_look_is_always_woken() {
+    poll(1, Rest::Right);
+    poll(2, Rest::Right);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_ring_that_is_taken_too_early_is_found() {
+    poll(2, Rest::TakesAll);
 }

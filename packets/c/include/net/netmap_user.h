@@ -3,10 +3,10 @@
  * netmap's calls for programs that use nm_open and its like, over ports at the switch for packets. What reaches into netmap's
  * rings itself does not compile.
  *
- * Names of interfaces are `quicket:PATH@PROTOCOL:ADDRESS:PORT`, with more addresses behind commas: the switch at that path,
- * and what is registered there: `quicket:/run/packets@udp:192.0.2.1:53,tcp:[2001:db8::1]:80`. What differs: nm_inject
- * sends at once, so that there is nothing to synchronize; a frame is there until the next call of nm_nextpkt or nm_dispatch.
- * Before poll, nm_nextpkt or nm_dispatch has to have said that there is nothing more.
+ * Names of interfaces are `netmap:PATH@PROTOCOL:ADDRESS:PORT`, with more addresses behind commas: the switch at that path,
+ * and what is registered there: `netmap:/run/packets@udp:192.0.2.1:53,tcp:[2001:db8::1]:80`; `quicket:` is the same. What differs: nm_inject
+ * sends at once, so that there is nothing to synchronize; the frame of nm_nextpkt is there until the next call of nm_nextpkt or nm_dispatch, and
+ * one of nm_dispatch until the function that is called with it returns.
  *
  * A second descriptor of the same name with the first one, or a copy of it, as its parent is another queue of that port: one for each thread. In place
  * of PATH, fd:NUMBER is a connection that was handed to the program (quicket switch open).
@@ -19,12 +19,15 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <net/netmap.h>
 #include <quicket/packets.h>
 
 #define NM_QUICKET_RING 512
@@ -33,29 +36,54 @@
 /* How many octets a name may have. */
 #define NM_QUICKET_NAME (PATH_MAX + 1024)
 
-/* Which rings a descriptor is for is not chosen here: each has one of sending and one of receiving. */
-#define NR_REG_MASK 0xf
-#define NR_REG_ALL_NIC 1
-#define NR_REG_ONE_NIC 4
-
-/* To nm_open: the name is the parent's; its memory is used again, of which there is none here. */
+/* To nm_open: what of the parent's request is used. Its memory is used again, of which there is none here. */
 enum {
 	NM_OPEN_NO_MMAP = 0x040000,
 	NM_OPEN_IFNAME = 0x080000,
+	NM_OPEN_ARG1 = 0x100000,
+	NM_OPEN_ARG2 = 0x200000,
+	NM_OPEN_ARG3 = 0x400000,
+	NM_OPEN_RING_CFG = 0x800000,
 };
 
-struct nmreq {
-	uint16_t nr_ringid;
-	uint32_t nr_flags;
-};
+/* For programs that say what they do. */
+#ifndef ND
+#define ND(format, ...) do { } while (0)
+#define D(format, ...) \
+	do { \
+		struct timeval nm_now; \
+		gettimeofday(&nm_now, NULL); \
+		fprintf(stderr, "%03d.%06d %s [%d] " format "\n", (int)(nm_now.tv_sec % 1000), (int)nm_now.tv_usec, __func__, \
+			__LINE__, ##__VA_ARGS__); \
+	} while (0)
+/* At most so many in a second. */
+#define RD(most, format, ...) \
+	do { \
+		static time_t nm_second; \
+		static int nm_count; \
+		time_t nm_at = time(NULL); \
+		if (nm_second != nm_at) \
+			nm_count = 0; \
+		nm_second = nm_at; \
+		if (nm_count++ < (most)) \
+			D(format, ##__VA_ARGS__); \
+	} while (0)
+#endif
 
+/* In nm_pkthdr.flags: nm_dispatch has more frames for this call. */
+#define NM_MORE_PKTS 1
+
+struct netmap_slot;
+
+/* It begins as pcap_pkthdr does, and programs make one of the other. */
 struct nm_pkthdr {
 	struct timeval ts;
 	uint32_t caplen;
 	uint32_t len;
 	uint64_t flags;
 	struct nm_desc *d;
-	unsigned char *buf;
+	struct netmap_slot *slot; /* NULL */
+	uint8_t *buf;
 };
 
 struct nm_stat {
@@ -64,21 +92,34 @@ struct nm_stat {
 	unsigned int ps_ifdrop;
 };
 
+#define NM_ERRBUF_SIZE 512
+
 struct nm_quicket_family;
 
 struct nm_desc {
 	struct nm_desc *self;
 	int fd;
+	/* Which rings were asked for: a name for one has its number. */
+	uint16_t first_tx_ring, last_tx_ring, cur_tx_ring;
+	uint16_t first_rx_ring, last_rx_ring, cur_rx_ring;
 	struct nmreq req;
 	struct nm_pkthdr hdr;
+	/* The program's: nothing here reads them. */
+	int snaplen;
+	int promisc;
+	int to_ms;
+	char *errbuf;
+	uint32_t if_flags;
+	uint32_t if_reqcap;
+	uint32_t if_curcap;
 	struct nm_stat st;
+	char msg[NM_ERRBUF_SIZE];
 	/* Not netmap's: */
 	struct nm_quicket_family *family;
 	struct nm_desc *next;
 	struct quicket_port *port;
 	uint32_t ready; /* frames that have come and are not given back */
 	uint32_t taken; /* of these, what the program has had */
-	int asleep;
 };
 
 /* The descriptors of one port. It ends with the last one, as flows of those that end before would go to nobody. */
@@ -90,7 +131,7 @@ struct nm_quicket_family {
 };
 
 #define IS_NETMAP_DESC(d) ((d) != NULL && P2NMD(d)->self == P2NMD(d))
-#define P2NMD(p) ((struct nm_desc *)(p))
+#define P2NMD(p) ((const struct nm_desc *)(p))
 #define NETMAP_FD(d) (P2NMD(d)->fd)
 
 typedef void (*nm_cb_t)(unsigned char *arg, const struct nm_pkthdr *header, const unsigned char *frame);
@@ -230,10 +271,38 @@ static inline int nm_quicket_begin(struct nm_desc *d, const char *name)
 	return 1;
 }
 
+/* What was asked for, as netmap says it. `ring` is what the name has behind the addresses, or NULL. */
+static inline void nm_quicket_request(struct nm_desc *d, const struct nmreq *request, uint64_t flags,
+				      const struct nm_desc *parent, const char *ring)
+{
+	if (request != NULL)
+		d->req = *request;
+	else if (parent != NULL)
+		d->req = parent->req;
+	if (parent != NULL && (flags & NM_OPEN_IFNAME)) {
+		d->req.nr_ringid = parent->req.nr_ringid;
+		d->req.nr_flags = parent->req.nr_flags;
+	} else if (ring != NULL) {
+		d->req.nr_ringid = (uint16_t)(strtoul(ring, NULL, 10) & NETMAP_RING_MASK);
+		d->req.nr_flags = (d->req.nr_flags & ~(uint32_t)NR_REG_MASK) | NR_REG_ONE_NIC;
+	} else if ((d->req.nr_flags & NR_REG_MASK) == NR_REG_DEFAULT) {
+		d->req.nr_flags |= NR_REG_ALL_NIC;
+	}
+	/* No interface can have that name: programs change the one that it says, such as to promiscuous mode. */
+	snprintf(d->req.nr_name, sizeof(d->req.nr_name), "quicket/%d", d->fd);
+	d->req.nr_version = NETMAP_API;
+	d->req.nr_tx_rings = d->req.nr_rx_rings = 1;
+	d->req.nr_tx_slots = d->req.nr_rx_slots = NM_QUICKET_RING;
+	if ((d->req.nr_flags & NR_REG_MASK) == NR_REG_ONE_NIC)
+		d->first_tx_ring = d->req.nr_ringid & NETMAP_RING_MASK;
+	d->last_tx_ring = d->cur_tx_ring = d->first_rx_ring = d->last_rx_ring = d->cur_rx_ring = d->first_tx_ring;
+}
+
 static inline struct nm_desc *nm_open(const char *name, const struct nmreq *request, uint64_t flags,
 				      const struct nm_desc *parent)
 {
-	char text[NM_QUICKET_NAME], *addresses, *ring;
+	char text[NM_QUICKET_NAME], *addresses, *ring = NULL;
+	const char *rest = strncmp(name, "netmap:", 7) == 0 ? name + 7 : strncmp(name, "quicket:", 8) == 0 ? name + 8 : NULL;
 	struct nm_quicket_family *family = IS_NETMAP_DESC(parent) ? parent->family : NULL;
 	struct nm_desc *d;
 	int error;
@@ -242,14 +311,16 @@ static inline struct nm_desc *nm_open(const char *name, const struct nmreq *requ
 		strcpy(text, family->name);
 	} else {
 		errno = EINVAL;
-		if (strncmp(name, "quicket:", 8) != 0 || strlen(name + 8) >= sizeof(text))
+		if (rest == NULL || strlen(rest) >= sizeof(text))
 			return NULL;
-		strcpy(text, name + 8);
+		strcpy(text, rest);
 		/* Which ring it is to be: -3 behind the addresses. */
 		addresses = strrchr(text, '@');
 		ring = addresses == NULL ? NULL : strrchr(addresses, '-');
 		if (ring != NULL && ring[1] != 0 && strspn(ring + 1, "0123456789") == strlen(ring + 1))
-			*ring = 0;
+			*ring++ = 0;
+		else
+			ring = NULL;
 	}
 	d = (struct nm_desc *)calloc(1, sizeof(*d));
 	if (d == NULL)
@@ -261,80 +332,103 @@ static inline struct nm_desc *nm_open(const char *name, const struct nmreq *requ
 		errno = error;
 		return NULL;
 	}
-	if (request != NULL)
-		d->req = *request;
-	else if (family != NULL)
-		d->req = parent->req;
-	d->self = d;
 	d->fd = quicket_port_fd(d->port);
+	nm_quicket_request(d, request, flags, family != NULL ? parent : NULL, ring);
+	d->self = d;
 	return d;
 }
 
 /*
- * Sends a frame: its length, or 0 if there is no room. Unlike netmap's, the descriptor is always writable: poll does not wait for room, and
- * quicket_port_wait_for_room(d->port, ...) does.
+ * Sends a frame: its length, or 0 if there is no room, or errno says why not. Then poll for POLLOUT ends when the switch has looked at the port
+ * again, which takes what is there; before that, the descriptor is writable.
  */
 static inline int nm_inject(struct nm_desc *d, const void *frame, size_t len)
 {
 	ssize_t sent = quicket_port_send(d->port, frame, len);
 
+	if (sent == 0)
+		quicket_port_hold(d->port);
 	return sent < 0 ? 0 : (int)sent;
 }
 
-/* The next frame, or NULL if there is none: then poll waits for more. */
-static inline unsigned char *nm_nextpkt(struct nm_desc *d, struct nm_pkthdr *header)
+/* Gives the frames back that the program has had, and looks what has come. */
+static inline void nm_quicket_look(struct nm_desc *d)
 {
-	const void *frame;
-	size_t len = 0;
 	int64_t ready;
 
-	while (d->taken == d->ready) {
-		if (d->taken > 0)
-			quicket_port_release(d->port, d->taken);
-		d->taken = d->ready = 0;
-		if (d->asleep && quicket_port_awake(d->port) != 0)
-			return NULL;
-		d->asleep = 0;
-		ready = quicket_port_ready(d->port);
-		if (ready < 0)
-			return NULL;
-		d->ready = (uint32_t)ready;
-		if (ready == 0) {
-			int asleep = quicket_port_sleep(d->port);
+	if (d->taken > 0)
+		quicket_port_release(d->port, d->taken);
+	d->taken = 0;
+	ready = quicket_port_ready(d->port);
+	d->ready = ready < 0 ? 0 : (uint32_t)ready;
+}
 
-			d->asleep = asleep == 1;
-			if (asleep != 0)
-				return NULL;
-		}
-	}
-	frame = quicket_port_frame(d->port, d->taken, &len);
+/* The next frame of those that have been seen. */
+static inline int nm_quicket_take(struct nm_desc *d, struct nm_pkthdr *header)
+{
+	size_t len = 0;
+	const void *frame = quicket_port_frame(d->port, d->taken, &len);
+
 	if (frame == NULL)
-		return NULL;
+		return 0;
 	d->taken++;
 	d->st.ps_recv++;
-	memset(header, 0, sizeof(*header));
-	gettimeofday(&header->ts, NULL);
+	header->flags = 0;
 	header->len = header->caplen = (uint32_t)len;
 	header->d = d;
-	header->buf = (unsigned char *)(uintptr_t)frame;
+	header->slot = NULL;
+	header->buf = (uint8_t *)(uintptr_t)frame;
+	return 1;
+}
+
+/*
+ * The next frame, or NULL if there is none. When it is the last one, poll waits for more; otherwise it returns at once. Why no frame is there
+ * without that: quicket_port_rest.
+ */
+static inline uint8_t *nm_nextpkt(struct nm_desc *d, struct nm_pkthdr *header)
+{
+	if (d->taken == d->ready)
+		nm_quicket_look(d);
+	if (d->ready == 0) {
+		/* Frames that come just now are for the next call: the descriptor is readable. */
+		quicket_port_rest(d->port, 0);
+		return NULL;
+	}
+	if (!nm_quicket_take(d, header))
+		return NULL;
+	gettimeofday(&header->ts, NULL);
+	if (d->taken == d->ready) {
+		/* The program holds this one alone, or else there might be no room for more, and nothing would wake it. */
+		if (d->taken > 1)
+			quicket_port_release(d->port, d->taken - 1);
+		d->taken = d->ready = 1;
+		if (quicket_port_ready(d->port) == 1)
+			quicket_port_rest(d->port, 1);
+	}
 	return header->buf;
 }
 
 /*
- * Calls a function for up to `count` frames, or until none is left if it is not above 0: as long as frames come as fast as it takes them.
- * Returns for how many.
+ * Calls a function for up to `count` frames, or for all that are there when it begins if `count` is not above 0. Returns for how many. All of them have
+ * one time.
  */
 static inline int nm_dispatch(struct nm_desc *d, int count, nm_cb_t call, unsigned char *arg)
 {
-	int n;
+	struct timeval now;
+	int n = 0, most;
 
-	for (n = 0; count <= 0 || n < count; n++) {
-		const unsigned char *frame = nm_nextpkt(d, &d->hdr);
-
-		if (frame == NULL)
-			break;
-		call(arg, &d->hdr, frame);
+	nm_quicket_look(d);
+	most = count > 0 && (uint32_t)count < d->ready ? count : (int)d->ready;
+	if (most > 0)
+		gettimeofday(&now, NULL);
+	while (n < most && nm_quicket_take(d, &d->hdr)) {
+		d->hdr.ts = now;
+		d->hdr.flags = ++n < most ? NM_MORE_PKTS : 0;
+		call(arg, &d->hdr, d->hdr.buf);
 	}
+	nm_quicket_look(d);
+	if (d->ready == 0)
+		quicket_port_rest(d->port, 0);
 	return n;
 }
 

@@ -105,6 +105,17 @@ int quicket_port_fd(struct quicket_port *port);
 int quicket_port_sleep(struct quicket_port *port);
 int quicket_port_awake(struct quicket_port *port);
 
+/*
+ * Waiting with other descriptors, by the rule of the system's own: with quicket_port_rest alone, quicket_port_fd is readable from the beginning
+ * whenever frames wait, be it before the first look or after some of them were taken. It is called when no more than `held` frames are left, which
+ * the caller has read and not given back: 1, or 0 if more have come by now. Nothing else may wait on that port then: the four functions above
+ * take the rings that this one counts on.
+ */
+int quicket_port_rest(struct quicket_port *port, uint32_t held);
+
+/* Where there was no room to send: quicket_port_fd is not writable (POLLOUT) until the switch has looked at the port again. */
+int quicket_port_hold(struct quicket_port *port);
+
 /* What has become of a packet, as an error of ICMP says. */
 enum quicket_icmp_failure {
 	QUICKET_ICMP_PORT = 1, /* nobody listens on the port */
