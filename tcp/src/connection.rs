@@ -12,13 +12,14 @@ use crate::device::{Seen, Wire};
 use crate::initial::InitialWindow;
 use crate::out::Out;
 use crate::segment::{Ends, Segment};
-use crate::sync::{Arc, Condvar};
-use crate::watch::Watched;
 
 mod again;
+mod audience;
 mod incoming;
 mod interface;
 
+use audience::Audience;
+pub(crate) use audience::Side;
 use interface::interface;
 
 /// How long data waits for its acknowledgment until a connection is given up.
@@ -94,16 +95,7 @@ pub(crate) struct Connection {
     pub(crate) deadline: Option<Instant>,
     /// Its place among the timers.
     pub(crate) entry: Option<Instant>,
-    pub(crate) changed: Arc<Condvar>,
-    /// Threads that sleep on that until there is something to read, or room to write.
-    pub(crate) readers: u32,
-    pub(crate) writers: u32,
-    /// They have been woken since the last one fell asleep.
-    pub(crate) is_told: bool,
-    /// Who is told that there is something to read, or room to write.
-    pub(crate) watched: Option<Watched>,
-    /// Room to write is worth telling: there was none, or the connection is new.
-    pub(crate) wants_room: bool,
+    pub(crate) audience: Audience,
     /// What the first segments may take. None once that is settled, and congestion control has begun.
     initial: Option<InitialWindow>,
     /// The first sequence number of the other side's data.
@@ -152,12 +144,7 @@ impl Connection {
             end: None,
             deadline: None,
             entry: None,
-            changed: Arc::default(),
-            readers: 0,
-            writers: 0,
-            is_told: false,
-            watched: None,
-            wants_room: true,
+            audience: Audience::new(),
             initial: Some(InitialWindow::new()),
             begun: None,
             written: 0,
@@ -277,7 +264,9 @@ impl Connection {
     pub(crate) fn write(&mut self, data: &[u8]) -> Option<usize> {
         let taken = self.guard(|this| this.socket().send_slice(data).ok())??;
         self.written = self.written.wrapping_add(taken as u32);
-        self.wants_room |= taken < data.len();
+        if taken < data.len() {
+            self.audience.want_room();
+        }
         Some(taken)
     }
 

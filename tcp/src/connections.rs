@@ -462,25 +462,13 @@ impl Connections {
     /// Wakes who waits for what is there.
     fn tell(&mut self, id: Id) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        let reads = connection.readers > 0 && connection.is_readable();
-        let writes = connection.writers > 0 && connection.is_writable();
-        if (reads || writes) && !std::mem::replace(&mut connection.is_told, true) {
-            self.woken.push(Wake::All(Arc::clone(&connection.changed)));
-        }
-        let has_room = connection.wants_room && connection.is_writable();
-        if let Some(watched) = &connection.watched
-            && (connection.is_readable() || has_room)
-        {
-            let wake = watched.note();
-            connection.wants_room &= !has_room;
-            self.woken.extend(wake);
-        }
+        let (is_readable, is_writable) = (connection.is_readable(), connection.is_writable());
+        connection.audience.tell(is_readable, is_writable, &mut self.woken);
     }
 
     /// Somebody watches a connection from now on, and looks at it once.
     pub(crate) fn watch(&mut self, id: Id, watched: Watched) -> io::Result<()> {
-        let connection = self.get(id)?;
-        let wake = connection.watched.insert(watched).note();
+        let wake = self.get(id)?.audience.watch(watched);
         self.woken.extend(wake);
         Ok(())
     }
@@ -496,8 +484,8 @@ impl Connections {
     /// Wakes all who wait for something of a connection: it has another setting.
     pub(crate) fn rouse(&mut self, id: Id) {
         if let Ok(connection) = self.get(id) {
-            let changed = Arc::clone(&connection.changed);
-            self.woken.push(Wake::All(changed));
+            let all = connection.audience.all();
+            self.woken.push(all);
         }
     }
 
@@ -507,8 +495,7 @@ impl Connections {
             let Some(connection) = self.slots[id].as_deref_mut() else { continue };
             connection.error.get_or_insert(kind);
             connection.abort();
-            self.woken.push(Wake::All(Arc::clone(&connection.changed)));
-            self.woken.extend(connection.watched.iter().filter_map(Watched::note));
+            connection.audience.dismiss(&mut self.woken);
             match connection.role {
                 Role::Owned | Role::Queued => self.detach(id),
                 Role::HalfOpen { .. } | Role::Orphan => self.remove(id),
