@@ -17,10 +17,12 @@ mod again;
 mod audience;
 mod incoming;
 mod interface;
+mod place;
 
 use audience::Audience;
 pub(crate) use audience::Side;
 use interface::interface;
+use place::Place;
 
 /// How long data waits for its acknowledgment until a connection is given up.
 pub const USER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -76,25 +78,15 @@ pub(crate) struct Connection {
     prepared: Prepared,
     seen: Seen,
     mtu: usize,
-    pub(crate) ends: Ends,
+    pub(crate) place: Place,
     pub(crate) role: Role,
     pub(crate) settings: Settings,
     /// Why it is over, if it did not end as it should. Said once.
     pub(crate) error: Option<ErrorKind>,
-    /// Segments do not come here any more: others may have the same ends.
-    pub(crate) is_detached: bool,
-    /// It is to be looked at after this batch.
-    pub(crate) is_touched: bool,
-    /// It had no room to send.
-    pub(crate) is_starved: bool,
-    /// It is among those that wait for room.
-    pub(crate) is_queued: bool,
     /// When it is given up, if its end is not acknowledged.
     end: Option<Instant>,
     /// When it ends, whatever happens.
     pub(crate) deadline: Option<Instant>,
-    /// Its place among the timers.
-    pub(crate) entry: Option<Instant>,
     pub(crate) audience: Audience,
     /// What the first segments may take. None once that is settled, and congestion control has begun.
     initial: Option<InitialWindow>,
@@ -133,17 +125,12 @@ impl Connection {
             prepared,
             seen: Seen::default(),
             mtu,
-            ends,
+            place: Place::new(ends),
             role,
             settings: Settings::default(),
             error: None,
-            is_detached: false,
-            is_touched: false,
-            is_starved: false,
-            is_queued: false,
             end: None,
             deadline: None,
-            entry: None,
             audience: Audience::new(),
             initial: Some(InitialWindow::new()),
             begun: None,
@@ -235,9 +222,9 @@ impl Connection {
         }
         let result = catch_unwind(AssertUnwindSafe(|| what(self)));
         if result.is_err() {
-            log::error!("a connection from {} has panicked, and is over", self.ends.remote);
+            log::error!("a connection from {} has panicked, and is over", self.place.ends.remote);
             self.is_broken = true;
-            self.is_starved = false;
+            self.place.starve(false);
             self.error = Some(ErrorKind::Other);
         }
         result.ok()
@@ -286,7 +273,7 @@ impl Connection {
         }
         self.mtu = mtu;
         // Sequence numbers have begun, which is what the seed is for.
-        self.interface = interface(&self.ends, mtu, 0, now);
+        self.interface = interface(&self.place.ends, mtu, 0, now);
         true
     }
 
@@ -357,14 +344,14 @@ impl Connection {
             self.count(before);
         }
         // Others have their turn, and then it goes on.
-        self.is_starved = is_full || left == 0;
+        self.place.starve(is_full || left == 0);
     }
 
     /// Has congestion control begin once the first segments have taken their window, or one of them was acknowledged or sent
     /// again.
     fn limit(&mut self) {
         let Some(initial) = &self.initial else { return };
-        let headers = if self.ends.local.is_ipv4() { 40 } else { 60 };
+        let headers = if self.place.ends.local.is_ipv4() { 40 } else { 60 };
         let has_room = initial.has_room(self.mtu.saturating_sub(headers) as u32);
         let is_heard = self.flight().is_some_and(|flight| flight < initial.octets());
         if !has_room || is_heard || self.seen.has_repeated {
@@ -417,7 +404,7 @@ impl Connection {
     /// When it is to be looked at next.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Instant> {
         // One that waits for room is looked at when there is some.
-        let timers = match self.is_starved {
+        let timers = match self.place.is_starved() {
             true => None,
             false => self.guard(|this| this.interface.poll_at(now, &this.prepared.sockets)),
         };
@@ -428,7 +415,7 @@ impl Connection {
     pub(crate) fn is_over(&self) -> bool {
         let socket = self.view();
         let is_closed = socket.state() == State::Closed && socket.remote_endpoint().is_none();
-        self.is_detached || self.is_broken || is_closed
+        self.place.is_detached() || self.is_broken || is_closed
     }
 
     /// Whether the handshake that this side began is complete.
@@ -459,7 +446,7 @@ impl Connection {
     pub(crate) fn is_readable(&self) -> bool {
         let socket = self.view();
         let has_ended = !socket.may_recv() && !self.is_pending();
-        self.error.is_some() || self.is_detached || socket.can_recv() || has_ended
+        self.error.is_some() || self.place.is_detached() || socket.can_recv() || has_ended
     }
 
     /// Whether who writes, or waits for the connection, need not wait.

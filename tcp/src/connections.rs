@@ -178,9 +178,7 @@ impl Connections {
         };
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
         let mtu = way::told(mtu, connection.mtu(), ends.local.is_ipv4());
-        if connection.shorten(u32::from_be_bytes(*sequence), mtu, now)
-            && !std::mem::replace(&mut connection.is_touched, true)
-        {
+        if connection.shorten(u32::from_be_bytes(*sequence), mtu, now) && connection.place.touch() {
             self.touched.push(id);
         }
     }
@@ -188,7 +186,7 @@ impl Connections {
     fn input(&mut self, id: Id, segment: &Segment<'_>, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
         connection.input(segment, out, now);
-        if !std::mem::replace(&mut connection.is_touched, true) {
+        if connection.place.touch() {
             self.touched.push(id);
         }
     }
@@ -250,7 +248,7 @@ impl Connections {
     }
 
     fn insert(&mut self, connection: Connection) -> Id {
-        let ends = connection.ends;
+        let ends = connection.place.ends;
         let connection = Some(Box::new(connection));
         let id = match self.free.pop() {
             Some(id) => {
@@ -270,9 +268,9 @@ impl Connections {
     /// A connection is over and nobody has it.
     fn remove(&mut self, id: Id) {
         let Some(mut connection) = self.slots[id].take() else { return };
-        self.timers.remove(id, &mut connection.entry);
-        let ends = connection.ends;
-        if !connection.is_detached {
+        self.timers.remove(id, &mut connection.place.entry);
+        let ends = connection.place.ends;
+        if !connection.place.is_detached() {
             self.by_ends.remove(&ends);
         }
         if let (Role::HalfOpen { turn }, Some(listening)) =
@@ -282,7 +280,7 @@ impl Connections {
         }
         self.owned.connection_ends(ends.local);
         self.orphans -= usize::from(connection.role == Role::Orphan);
-        if connection.is_queued {
+        if connection.place.leave_queue() {
             self.starved.retain(|starved| *starved != id);
         }
         self.free.push(id);
@@ -362,7 +360,7 @@ impl Connections {
     pub(crate) fn settle_due(&mut self, out: &mut Out, now: Instant) {
         while let Some(id) = self.timers.pop(now) {
             if let Ok(connection) = self.get(id) {
-                connection.entry = None;
+                connection.place.entry = None;
                 self.settle(id, out, now);
             }
         }
@@ -376,7 +374,7 @@ impl Connections {
             }
             let Some(id) = self.starved.pop_front() else { return };
             if let Ok(connection) = self.get(id) {
-                connection.is_queued = false;
+                connection.place.leave_queue();
                 self.settle(id, out, now);
             }
         }
@@ -385,15 +383,15 @@ impl Connections {
     /// Sends what a connection has to send, and does what its state asks for.
     pub(crate) fn settle(&mut self, id: Id, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        connection.is_touched = false;
+        connection.place.look();
         if connection.deadline.is_some_and(|deadline| deadline <= now) {
             connection.deadline = None;
             connection.abort();
         }
-        if !connection.is_detached {
+        if !connection.place.is_detached() {
             connection.advance(out, now);
         }
-        if connection.is_starved && !std::mem::replace(&mut connection.is_queued, true) {
+        if connection.place.queue() {
             self.starved.push_back(id);
         }
         self.follow(id, out, now);
@@ -402,7 +400,7 @@ impl Connections {
     /// What is different in a state.
     fn follow(&mut self, id: Id, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        let ends = connection.ends;
+        let ends = connection.place.ends;
         match (connection.role, connection.state()) {
             (Role::HalfOpen { .. }, _) if connection.is_over() => return self.remove(id),
             (Role::HalfOpen { .. }, State::Listen | State::Closed) => return self.remove(id),
@@ -433,15 +431,15 @@ impl Connections {
         }
         let next = connection.next(now);
         // An acknowledgment that is still to be sent waits for less; TIME-WAIT ends later.
-        let is_quiet = next.is_none_or(|next| next > now + QUIET) && !connection.is_starved;
-        if !connection.is_detached && connection.state() == State::TimeWait && is_quiet {
+        let is_quiet = next.is_none_or(|next| next > now + QUIET) && !connection.place.is_starved();
+        if !connection.place.is_detached() && connection.state() == State::TimeWait && is_quiet {
             let (sequence, expected) = connection.numbers();
             self.time_wait.insert(ends, sequence, expected, now);
             self.detach(id);
         } else if connection.is_over() {
             self.detach(id);
         } else if let Some(next) = next {
-            let entry = &mut connection.entry;
+            let entry = &mut connection.place.entry;
             self.timers.set(id, entry, next);
         }
         self.tell(id);
@@ -450,9 +448,9 @@ impl Connections {
     /// Segments do not come to it any more. If nobody has it, that is its end.
     fn detach(&mut self, id: Id) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        self.timers.remove(id, &mut connection.entry);
-        if !std::mem::replace(&mut connection.is_detached, true) {
-            self.by_ends.remove(&connection.ends);
+        self.timers.remove(id, &mut connection.place.entry);
+        if connection.place.detach() {
+            self.by_ends.remove(&connection.place.ends);
         }
         if connection.role == Role::Orphan {
             self.remove(id);

@@ -103,7 +103,7 @@ impl TcpStream {
     }
 
     pub(crate) fn new(handle: Arc<Handle>, id: Id) -> io::Result<Self> {
-        let ends = handle.0.lock().connections.get(id)?.ends;
+        let ends = handle.0.lock().connections.get(id)?.place.ends;
         Ok(Self { held: Arc::new(Held { handle, id, ends }) })
     }
 
@@ -248,7 +248,7 @@ impl TcpStream {
                 (Some(len), _) => {
                     // Room that there is again may have to be said.
                     let is_due = connection.next(now).is_some_and(|next| next <= now);
-                    if !connection.is_detached && is_due {
+                    if !connection.place.is_detached() && is_due {
                         core.connections.settle(id, &mut core.out, now);
                     }
                     Ok(Some(len))

@@ -24,7 +24,7 @@ impl Connection {
             self.state(),
             State::Established | State::CloseWait | State::FinWait1 | State::Closing
         );
-        if !may_stall || self.is_starved || self.view().send_queue() == 0 {
+        if !may_stall || self.place.is_starved() || self.view().send_queue() == 0 {
             self.again = None;
             return;
         }
@@ -54,7 +54,7 @@ impl Connection {
         self.has_repeated = true;
         for window in windows {
             let told = (TcpControl::None, numbers.expected, acknowledged, window);
-            self.show(&bare(&self.ends, told), out, now);
+            self.show(&bare(&self.place.ends, told), out, now);
         }
     }
 }

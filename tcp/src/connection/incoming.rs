@@ -66,7 +66,7 @@ impl Connection {
             self.challenged = Some(now);
             let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
             let window = self.seen.window;
-            out.reply(&self.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
+            out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
         }
     }
 
@@ -95,7 +95,7 @@ impl Connection {
         {
             let window = change.window.unwrap_or(header.window);
             let told = (TcpControl::None, numbers.expected, header.acknowledgment, window);
-            self.show(&bare(&self.ends, told), out, now);
+            self.show(&bare(&self.place.ends, told), out, now);
         }
         if was != State::Closed && header.is_rst() && self.state() == State::Closed {
             self.was_reset = true;
@@ -169,6 +169,6 @@ impl Connection {
         let acknowledgment = change.acknowledgment.unwrap_or(header.acknowledgment);
         let window = change.window.unwrap_or(header.window);
         let fin = (TcpControl::Fin, numbers.expected, acknowledgment, window);
-        self.show(&bare(&self.ends, fin), out, now);
+        self.show(&bare(&self.place.ends, fin), out, now);
     }
 }
