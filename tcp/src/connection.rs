@@ -18,11 +18,13 @@ mod audience;
 mod incoming;
 mod interface;
 mod place;
+mod times;
 
 use audience::Audience;
 pub(crate) use audience::Side;
 use interface::interface;
 use place::Place;
+use times::Times;
 
 /// How long data waits for its acknowledgment until a connection is given up.
 pub const USER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -83,10 +85,7 @@ pub(crate) struct Connection {
     pub(crate) settings: Settings,
     /// Why it is over, if it did not end as it should. Said once.
     pub(crate) error: Option<ErrorKind>,
-    /// When it is given up, if its end is not acknowledged.
-    end: Option<Instant>,
-    /// When it ends, whatever happens.
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) times: Times,
     pub(crate) audience: Audience,
     /// What the first segments may take. None once that is settled, and congestion control has begun.
     initial: Option<InitialWindow>,
@@ -98,10 +97,6 @@ pub(crate) struct Connection {
     consumed: u32,
     /// The window that the other side has said last, as it stands in the header.
     room: u16,
-    /// When smoltcp is made to send again what it has no timer for.
-    again: Option<Instant>,
-    /// When an acknowledgment was sent last for a segment that was not shown.
-    challenged: Option<Instant>,
     /// The other side has acknowledged the same twice.
     has_repeated: bool,
     /// Nothing more is asked of its socket.
@@ -129,16 +124,13 @@ impl Connection {
             role,
             settings: Settings::default(),
             error: None,
-            end: None,
-            deadline: None,
+            times: Times::default(),
             audience: Audience::new(),
             initial: Some(InitialWindow::new()),
             begun: None,
             written: 0,
             consumed: 0,
             room: 0,
-            again: None,
-            challenged: None,
             has_repeated: false,
             is_broken: false,
             was_reset: false,
@@ -288,12 +280,6 @@ impl Connection {
         self.view().send_queue()
     }
 
-    /// When smoltcp is made to send again.
-    #[cfg(test)]
-    pub(crate) const fn again(&self) -> Option<Instant> {
-        self.again
-    }
-
     pub(crate) const fn mtu(&self) -> usize {
         self.mtu
     }
@@ -303,14 +289,11 @@ impl Connection {
         // smoltcp counts from the last segment that came, or from when there was something to send again.
         self.socket().set_timeout(is_owed.then(|| USER_TIMEOUT.into()));
         let ends = matches!(self.state(), State::FinWait1 | State::Closing | State::LastAck);
-        let end = self.end.unwrap_or_else(|| now + USER_TIMEOUT.into());
-        self.end = (ends && !is_owed).then_some(end);
-        if self.end.is_some_and(|end| end <= now) {
+        if self.times.is_end_given_up(ends && !is_owed, now) {
             self.error.get_or_insert(ErrorKind::TimedOut);
             self.socket().abort();
-            self.end = None;
         }
-        if self.again.is_some_and(|at| at <= now) {
+        if self.times.is_stalled(now) {
             self.revive(out, now);
         }
         let was_open = self.state() != State::Closed;
@@ -408,7 +391,7 @@ impl Connection {
             true => None,
             false => self.guard(|this| this.interface.poll_at(now, &this.prepared.sockets)),
         };
-        [timers.flatten(), self.again, self.end, self.deadline].into_iter().flatten().min()
+        [timers.flatten(), self.times.next()].into_iter().flatten().min()
     }
 
     /// Whether the other side has gone, or this side has ended it, and nothing is to be sent any more.

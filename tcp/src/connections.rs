@@ -213,7 +213,7 @@ impl Connections {
         let prepared = self.prepare();
         let mtu = self.way.mtu(&ends, self.sizes.mtu, now);
         let mut connection = Connection::listen(prepared, ends, turn, mtu, seed, now)?;
-        connection.deadline = Some(now + HANDSHAKE_TIME.into());
+        connection.times.give(HANDSHAKE_TIME, now);
         let id = self.insert(connection);
         self.listening.get_mut(&ends.local)?.begin(id);
         Some(id)
@@ -312,7 +312,7 @@ impl Connections {
         };
         self.orphans += usize::from(connection.role != Role::Orphan);
         connection.role = Role::Orphan;
-        connection.deadline = Some(now + ORPHAN_TIME.into());
+        connection.times.give(ORPHAN_TIME, now);
         // RFC 2525, Section 2.17.
         if is_abort || connection.has_unread() {
             connection.abort();
@@ -384,8 +384,7 @@ impl Connections {
     pub(crate) fn settle(&mut self, id: Id, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
         connection.place.look();
-        if connection.deadline.is_some_and(|deadline| deadline <= now) {
-            connection.deadline = None;
+        if connection.times.is_up(now) {
             connection.abort();
         }
         if !connection.place.is_detached() {
@@ -417,7 +416,7 @@ impl Connections {
             }
             (Role::HalfOpen { turn }, _) => {
                 connection.role = Role::Queued;
-                connection.deadline = None;
+                connection.times.spare();
                 if let Some(listening) = self.listening.get_mut(&ends.local) {
                     listening.establish(turn, &mut self.woken);
                 }

@@ -370,7 +370,7 @@ fn what_a_closed_window_has_cut_off_is_sent_again_when_it_opens() {
         bench.pass(Duration::from_secs(2));
         assert_eq!(bench.sent().first().map(|sent| sent.0), Some(number + 1460));
         bench.come(TcpControl::None, 1001, Some(number + 2920), 60_000);
-        assert_eq!(bench.connections.get(id).unwrap().again(), None);
+        assert_eq!(bench.connections.get(id).unwrap().times.again(), None);
     }
 }
 

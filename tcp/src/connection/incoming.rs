@@ -2,7 +2,7 @@
 
 use smoltcp::iface::PollIngressSingleResult;
 use smoltcp::socket::tcp::State;
-use smoltcp::time::{Duration, Instant};
+use smoltcp::time::Instant;
 use smoltcp::wire::TcpControl;
 
 use super::{Connection, ORPHAN_TIME, Role};
@@ -12,9 +12,6 @@ use crate::screen::{
     is_well_inside, judge,
 };
 use crate::segment::{Change, Header, Reply, Segment, bare};
-
-/// Between two acknowledgments for segments that are not shown to smoltcp.
-const CHALLENGE_TIME: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// What the other side has acknowledged (SND.UNA), as smoltcp has it. None before both sides have begun.
@@ -60,10 +57,9 @@ impl Connection {
         }
     }
 
-    /// Says what is expected: once in a second, whoever asks for more (RFC 5961, Section 7).
+    /// Says what is expected.
     fn acknowledge(&mut self, numbers: &Numbers, out: &mut Out, now: Instant) {
-        if self.challenged.is_none_or(|last| now >= last + CHALLENGE_TIME) {
-            self.challenged = Some(now);
+        if self.times.may_challenge(now) {
             let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
             let window = self.seen.window;
             out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
@@ -111,7 +107,7 @@ impl Connection {
         }
         self.see_state();
         if self.role == Role::Orphan && self.heard() != heard {
-            self.deadline = Some(now + ORPHAN_TIME.into());
+            self.times.give(ORPHAN_TIME, now);
         }
     }
 
