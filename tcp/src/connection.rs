@@ -8,8 +8,7 @@ use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, RecvError, Socket, SocketBuffer, State};
 use smoltcp::time::Instant;
 
-use crate::device::{Seen, Wire};
-use crate::initial::InitialWindow;
+use crate::device::Wire;
 use crate::out::Out;
 use crate::segment::{Ends, Segment};
 
@@ -17,12 +16,14 @@ mod again;
 mod audience;
 mod incoming;
 mod interface;
+mod ledger;
 mod place;
 mod times;
 
 use audience::Audience;
 pub(crate) use audience::Side;
 use interface::interface;
+use ledger::{Held, Ledger};
 use place::Place;
 use times::Times;
 
@@ -78,7 +79,7 @@ pub(crate) struct Settings {
 pub(crate) struct Connection {
     interface: Interface,
     prepared: Prepared,
-    seen: Seen,
+    ledger: Ledger,
     mtu: usize,
     pub(crate) place: Place,
     pub(crate) role: Role,
@@ -87,23 +88,10 @@ pub(crate) struct Connection {
     pub(crate) error: Option<ErrorKind>,
     pub(crate) times: Times,
     pub(crate) audience: Audience,
-    /// What the first segments may take. None once that is settled, and congestion control has begun.
-    initial: Option<InitialWindow>,
-    /// The first sequence number of the other side's data.
-    begun: Option<u32>,
-    /// Octets that were written.
-    written: u32,
-    /// Octets that were read.
-    consumed: u32,
-    /// The window that the other side has said last, as it stands in the header.
-    room: u16,
-    /// The other side has acknowledged the same twice.
-    has_repeated: bool,
     /// Nothing more is asked of its socket.
     is_broken: bool,
     /// A reset has come.
     was_reset: bool,
-    was_established: bool,
 }
 
 impl Connection {
@@ -118,7 +106,7 @@ impl Connection {
         Self {
             interface: interface(&ends, mtu, seed, now),
             prepared,
-            seen: Seen::default(),
+            ledger: Ledger::new(),
             mtu,
             place: Place::new(ends),
             role,
@@ -126,15 +114,8 @@ impl Connection {
             error: None,
             times: Times::default(),
             audience: Audience::new(),
-            initial: Some(InitialWindow::new()),
-            begun: None,
-            written: 0,
-            consumed: 0,
-            room: 0,
-            has_repeated: false,
             is_broken: false,
             was_reset: false,
-            was_established: false,
         }
     }
 
@@ -175,7 +156,7 @@ impl Connection {
     /// The socket, for another connection.
     pub(crate) fn into_prepared(self) -> Option<Prepared> {
         // smoltcp keeps what it has counted of losses.
-        let is_clean = !self.is_broken && !self.has_repeated && !self.seen.has_repeated;
+        let is_clean = !self.is_broken && self.ledger.is_clean();
         is_clean.then_some(self.prepared)
     }
 
@@ -193,7 +174,8 @@ impl Connection {
 
     /// What has been seen of its segments: the next sequence numbers of this and of the other side.
     pub(crate) fn numbers(&self) -> (u32, u32) {
-        (self.seen.sent.unwrap_or_default(), self.seen.acknowledged)
+        let seen = &self.ledger.seen;
+        (seen.sent.unwrap_or_default(), seen.acknowledged)
     }
 
     /// Takes a segment that has come for it. What is to be sent for it waits for [`Connection::advance`].
@@ -234,7 +216,7 @@ impl Connection {
             Some(data.len())
         })??;
         if !is_peek {
-            self.consumed = self.consumed.wrapping_add(taken as u32);
+            self.ledger.read(taken);
         }
         Some(taken)
     }
@@ -242,7 +224,7 @@ impl Connection {
     /// Takes data to send, as much as has room. None if nothing can be sent any more.
     pub(crate) fn write(&mut self, data: &[u8]) -> Option<usize> {
         let taken = self.guard(|this| this.socket().send_slice(data).ok())??;
-        self.written = self.written.wrapping_add(taken as u32);
+        self.ledger.write(taken);
         if taken < data.len() {
             self.audience.want_room();
         }
@@ -258,9 +240,7 @@ impl Connection {
     /// that is under way (RFC 5927, Section 4.1), and makes packets shorter only, from where on the connection sends them again. Returns
     /// whether it is believed.
     pub(crate) fn shorten(&mut self, sequence: u32, mtu: usize, now: Instant) -> bool {
-        let (Some(sent), Some(heard)) = (self.seen.sent, self.heard()) else { return false };
-        let is_under_way = sequence.wrapping_sub(heard) < sent.wrapping_sub(heard);
-        if !is_under_way || mtu >= self.mtu {
+        if !self.ledger.is_under_way(sequence, &self.held()) || mtu >= self.mtu {
             return false;
         }
         self.mtu = mtu;
@@ -270,8 +250,13 @@ impl Connection {
     }
 
     /// Octets that wait for their acknowledgment, and one for a FIN. None before both sides have begun.
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn flight(&self) -> Option<u32> {
-        self.seen.sent.zip(self.heard()).map(|(sent, heard)| sent.wrapping_sub(heard))
+        self.ledger.flight(&self.held())
+    }
+
+    fn held(&self) -> Held {
+        Held::of(self.view())
     }
 
     /// Octets that were written and are not acknowledged.
@@ -317,14 +302,14 @@ impl Connection {
                 is_full = next.is_some_and(|next| next <= now);
                 break;
             }
-            let before = self.seen.sent;
+            let before = self.ledger.seen.sent;
             let mut wire = self.wire(out, None);
             let (interface, sockets, device) = &mut wire;
             if interface.poll_egress(now, device, sockets) == PollResult::None {
                 break;
             }
             left -= 1;
-            self.count(before);
+            self.ledger.count(before);
         }
         // Others have their turn, and then it goes on.
         self.place.starve(is_full || left == 0);
@@ -333,22 +318,14 @@ impl Connection {
     /// Has congestion control begin once the first segments have taken their window, or one of them was acknowledged or sent
     /// again.
     fn limit(&mut self) {
-        let Some(initial) = &self.initial else { return };
-        let headers = if self.place.ends.local.is_ipv4() { 40 } else { 60 };
-        let has_room = initial.has_room(self.mtu.saturating_sub(headers) as u32);
-        let is_heard = self.flight().is_some_and(|flight| flight < initial.octets());
-        if !has_room || is_heard || self.seen.has_repeated {
-            self.initial = None;
-            self.socket().set_congestion_control(CongestionControl::Cubic);
+        if !self.ledger.is_initial() {
+            return;
         }
-    }
-
-    /// Notes what was sent since the sequence number was `before`, which the handshake's does not count for.
-    fn count(&mut self, before: Option<u32>) {
-        if let (Some(initial), Some(before), true) =
-            (&mut self.initial, before, self.was_established)
-        {
-            initial.sent(self.seen.sent.map_or(0, |sent| sent.wrapping_sub(before)));
+        let headers = if self.place.ends.local.is_ipv4() { 40 } else { 60 };
+        let largest = self.mtu.saturating_sub(headers) as u32;
+        let held = self.held();
+        if self.ledger.ends_initial(largest, &held) {
+            self.socket().set_congestion_control(CongestionControl::Cubic);
         }
     }
 
@@ -357,18 +334,19 @@ impl Connection {
         out: &'a mut Out,
         incoming: Option<&'a [u8]>,
     ) -> (&'a mut Interface, &'a mut SocketSet<'static>, Wire<'a>) {
-        let Self { interface, prepared, seen, mtu, .. } = self;
-        let wire = Wire { out, seen, incoming, mtu: *mtu };
+        let Self { interface, prepared, ledger, mtu, .. } = self;
+        let wire = Wire { out, seen: &mut ledger.seen, incoming, mtu: *mtu };
         (interface, &mut prepared.sockets, wire)
     }
 
     /// Notes what a state says that is not the socket's any more after the next one.
     fn see_state(&mut self) {
         let state = self.state();
-        self.was_established |=
-            !matches!(state, State::Listen | State::SynSent | State::SynReceived | State::Closed);
+        if !matches!(state, State::Listen | State::SynSent | State::SynReceived | State::Closed) {
+            self.ledger.establish();
+        }
         if self.was_reset {
-            let kind = if self.was_established {
+            let kind = if self.is_established() {
                 ErrorKind::ConnectionReset
             } else {
                 ErrorKind::ConnectionRefused
@@ -416,7 +394,7 @@ impl Connection {
     }
 
     pub(crate) fn is_established(&self) -> bool {
-        self.was_established
+        self.ledger.was_established()
     }
 
     /// Whether the handshake may still come to its end.

@@ -34,13 +34,13 @@ impl Connection {
     /// acknowledgment of the same (RFC 5681, Section 3.2).
     pub(super) fn revive(&mut self, out: &mut Out, now: Instant) {
         let Some(numbers) = self.known() else { return };
-        let (acknowledged, room) = (numbers.acknowledged, self.room);
+        let (acknowledged, room) = (numbers.acknowledged, self.ledger.room());
         let windows = match room {
             0 => vec![0],
             // One with another window has smoltcp count from the beginning, and so does the next one.
             _ => vec![if room > 1 { room - 1 } else { 2 }, room, room, room, room],
         };
-        self.has_repeated = true;
+        self.ledger.repeat();
         for window in windows {
             let told = (TcpControl::None, numbers.expected, acknowledged, window);
             self.show(&bare(&self.place.ends, told), out, now);
