@@ -412,6 +412,49 @@ fn data_that_comes_with_the_handshake_counts() {
     assert_eq!(bench.connections.get(id).unwrap().error, Some(ErrorKind::ConnectionReset));
 }
 
+/// A listener whose windows are scaled by three bits.
+fn scaled() -> (Bench, Id, u32) {
+    let mut bench = Bench::with(Sizes { receive: 256 << 10, ..SIZES });
+    let (id, number) = bench.accepted(60_000);
+    (bench, id, number)
+}
+
+/// RFC 7323, Section 2.2; RFC 5961, Section 4.
+#[test]
+fn a_challenge_says_the_scaled_window_also_before_anything_else_is_sent() {
+    let (mut bench, ..) = scaled();
+    let windows = |bench: &mut Bench| -> Vec<u16> {
+        let log = std::mem::take(&mut bench.out.log);
+        log.iter().map(|frame| Segment::read(frame).unwrap().header.window).collect()
+    };
+    assert_eq!(windows(&mut bench), [u16::MAX], "that of a SYN is not scaled");
+    bench.come(TcpControl::Syn, 1000, None, 60_000);
+    assert_eq!(windows(&mut bench), [u16::MAX >> 3]);
+}
+
+/// RFC 7323, Section 2.2: the window of a SYN is not scaled, and smoltcp takes it for one that is.
+#[test]
+fn data_beyond_the_window_of_the_syn_is_not_taken() {
+    for beyond in [65_536 - 99, 200_000, 262_144, 300_000, 524_180] {
+        let (mut bench, id, number) = scaled();
+        bench.bring(TcpControl::Psh, 1001 + beyond, Some(number), 60_000, &[7; 100]);
+        bench.connections.settle_touched(&mut bench.out, bench.now);
+        let mut next = 1001;
+        for _ in 0..180 {
+            bench.bring(TcpControl::Psh, next, Some(number), 60_000, &[1; 1400]);
+            next += 1400;
+        }
+        bench.connections.settle_touched(&mut bench.out, bench.now);
+        let connection = bench.connections.get(id).unwrap();
+        assert_eq!(connection.error, None, "{beyond}");
+        let mut all = vec![0; 1 << 20];
+        // What comes before the first acknowledgment has room there.
+        let read = connection.read(&mut all, false).unwrap();
+        assert_eq!(read, 46 * 1400, "{beyond}");
+        assert!(all[..read].iter().all(|octet| *octet == 1));
+    }
+}
+
 /// RFC 9293, Section 3.10.7.4: an older acknowledgment is ignored, and the data with it is not.
 #[test]
 fn data_that_others_have_overtaken_is_taken() {

@@ -37,20 +37,20 @@ impl Connection {
     fn acknowledge(&mut self, numbers: &Numbers, out: &mut Out, now: Instant) {
         if self.times.may_challenge(now) {
             let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
-            let window = self.ledger.seen.window;
+            let window = self.ledger.seen.window();
             out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
         }
     }
 
     pub(super) fn take(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
         let header = &segment.header;
-        if !self.screen(header, out, now) {
+        if self.ledger.is_beyond_first_window(header) || !self.screen(header, out, now) {
             return;
         }
         let (was, heard) = (self.state(), self.heard());
         let known = self.known();
-        let beside =
-            known.filter(|numbers| counts_beside_window(header, numbers, self.ledger.seen.window));
+        let said = self.ledger.seen.window();
+        let beside = known.filter(|numbers| counts_beside_window(header, numbers, said));
         let change = known.map_or_else(Change::default, |numbers| Change {
             sequence: beside.map(|numbers| numbers.expected),
             ..self.ledger.change(header, &numbers)

@@ -127,6 +127,14 @@ impl Ledger {
         })
     }
 
+    /// Whether a segment has data that the window of the SYN had no room for, while no other one was said. smoltcp takes that window for a
+    /// scaled one, and data for which its buffer has no room.
+    pub(super) fn is_beyond_first_window(&self, header: &Header) -> bool {
+        let (Some(begun), Some(room)) = (self.begun, self.seen.first_room()) else { return false };
+        let end = header.end().wrapping_sub(begun).wrapping_sub(header.is_fin().into());
+        header.has_data() && end.cast_signed() > 0 && end > room
+    }
+
     /// Octets that wait for their acknowledgment, and one for a FIN. None before both sides have begun.
     pub(super) fn flight(&self, held: &Held) -> Option<u32> {
         self.seen.sent.zip(self.heard(held)).map(|(sent, heard)| sent.wrapping_sub(heard))
@@ -153,7 +161,7 @@ impl Ledger {
         }
         change.hides_end = header.is_fin()
             && header.has_data()
-            && !is_well_inside(header, self.seen.acknowledged, self.seen.window);
+            && !is_well_inside(header, self.seen.acknowledged, self.seen.window());
         change
     }
 
