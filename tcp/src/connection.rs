@@ -55,8 +55,8 @@ impl Prepared {
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A listener's, until it is established; its turn among those.
-    HalfOpen { turn: u64 },
+    /// A listener's, until it is established; its turn among those, and whether the system has said how long packets to its other side may be.
+    HalfOpen { turn: u64, knows_way: bool },
     /// A listener's, until it is accepted.
     Queued,
     /// A stream's.
@@ -123,12 +123,13 @@ impl Connection {
     pub(crate) fn listen(
         prepared: Prepared,
         ends: Ends,
-        turn: u64,
+        (turn, knows_way): (u64, bool),
         mtu: usize,
         seed: u64,
         now: Instant,
     ) -> Option<Self> {
-        let mut this = Self::new(prepared, ends, Role::HalfOpen { turn }, mtu, seed, now);
+        let role = Role::HalfOpen { turn, knows_way };
+        let mut this = Self::new(prepared, ends, role, mtu, seed, now);
         let socket = this.socket();
         restore(socket);
         socket.listen(ends.local).ok()?;
@@ -243,10 +244,17 @@ impl Connection {
         if !self.ledger.is_under_way(sequence, &self.held()) || mtu >= self.mtu {
             return false;
         }
-        self.mtu = mtu;
-        // Sequence numbers have begun, which is what the seed is for.
-        self.interface = interface(&self.place.ends, mtu, 0, now);
+        self.limit_mtu(mtu, now);
         true
+    }
+
+    /// Packets are so long at most from now on, if they were longer.
+    pub(crate) fn limit_mtu(&mut self, mtu: usize, now: Instant) {
+        if mtu < self.mtu {
+            self.mtu = mtu;
+            // Sequence numbers have begun, which is what the seed is for.
+            self.interface = interface(&self.place.ends, mtu, 0, now);
+        }
     }
 
     /// Octets that wait for their acknowledgment, and one for a FIN. None before both sides have begun.

@@ -92,6 +92,9 @@ pub(crate) struct Connections {
     starved: VecDeque<Id>,
     /// Who is to be woken once nothing is locked.
     pub(crate) woken: Vec<Wake>,
+    /// Sockets that were made, with buffers.
+    #[cfg(test)]
+    made: usize,
 }
 
 impl Connections {
@@ -112,6 +115,8 @@ impl Connections {
             touched: Vec::new(),
             starved: VecDeque::new(),
             woken: Vec::new(),
+            #[cfg(test)]
+            made: 0,
         }
     }
 
@@ -211,7 +216,9 @@ impl Connections {
         }
         let (turn, seed) = (self.listening.get(&ends.local)?.turn(), isn::seed(sequence));
         let prepared = self.prepare();
-        let mtu = self.way.mtu(&ends, self.sizes.mtu, now);
+        // In a flood of SYNs, the system is asked for those who have answered.
+        let mtu = self.way.mtu_of_stranger(&ends, self.sizes.mtu, now);
+        let (turn, mtu) = ((turn, mtu.is_some()), mtu.unwrap_or(self.sizes.mtu));
         let mut connection = Connection::listen(prepared, ends, turn, mtu, seed, now)?;
         connection.times.give(HANDSHAKE_TIME, now);
         let id = self.insert(connection);
@@ -244,7 +251,12 @@ impl Connections {
 
     fn prepare(&mut self) -> Prepared {
         let Sizes { receive, send, .. } = self.sizes;
-        self.prepared.pop().unwrap_or_else(|| Prepared::new(receive, send))
+        let kept = self.prepared.pop();
+        #[cfg(test)]
+        {
+            self.made += usize::from(kept.is_none());
+        }
+        kept.unwrap_or_else(|| Prepared::new(receive, send))
     }
 
     fn insert(&mut self, connection: Connection) -> Id {
@@ -273,7 +285,7 @@ impl Connections {
         if !connection.place.is_detached() {
             self.by_ends.remove(&ends);
         }
-        if let (Role::HalfOpen { turn }, Some(listening)) =
+        if let (Role::HalfOpen { turn, .. }, Some(listening)) =
             (connection.role, self.listening.get_mut(&ends.local))
         {
             listening.forget(turn);
@@ -405,7 +417,7 @@ impl Connections {
             (Role::HalfOpen { .. }, State::Listen | State::Closed) => return self.remove(id),
             (Role::HalfOpen { .. }, State::SynReceived) => {}
             // More have been established meanwhile than may wait.
-            (Role::HalfOpen { turn }, _)
+            (Role::HalfOpen { turn, .. }, _)
                 if !self.listening.get(&ends.local).is_some_and(Listening::has_room) =>
             {
                 if let Some(listening) = self.listening.get_mut(&ends.local) {
@@ -414,7 +426,10 @@ impl Connections {
                 self.leave_alone(id, true, now);
                 return self.settle(id, out, now);
             }
-            (Role::HalfOpen { turn }, _) => {
+            (Role::HalfOpen { turn, knows_way }, _) => {
+                if !knows_way {
+                    connection.limit_mtu(self.way.mtu(&ends, self.sizes.mtu, now), now);
+                }
                 connection.role = Role::Queued;
                 connection.times.spare();
                 if let Some(listening) = self.listening.get_mut(&ends.local) {
@@ -512,6 +527,10 @@ pub(crate) mod fuzz;
 #[cfg(test)]
 #[path = "connections_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "connections_flood_tests.rs"]
+mod flood_tests;
 
 #[cfg(test)]
 #[path = "connections_talk_tests.rs"]

@@ -94,9 +94,9 @@ impl Ledger {
         self.has_repeated = true;
     }
 
-    /// Whether nothing was lost, as far as smoltcp would count it.
+    /// Whether smoltcp has counted no losses. Before the handshake is complete, it counts none but by a timer that begins anew.
     pub(super) const fn is_clean(&self) -> bool {
-        !self.has_repeated && !self.seen.has_repeated
+        !self.was_established || !self.has_repeated && !self.seen.has_repeated
     }
 
     pub(super) const fn room(&self) -> u16 {
