@@ -88,6 +88,8 @@ pub(crate) struct Connection {
     pub(crate) error: Option<ErrorKind>,
     pub(crate) times: Times,
     pub(crate) audience: Audience,
+    /// Its end waits for data before it.
+    is_closing: bool,
     /// Nothing more is asked of its socket.
     is_broken: bool,
     /// A reset has come.
@@ -114,6 +116,7 @@ impl Connection {
             error: None,
             times: Times::default(),
             audience: Audience::new(),
+            is_closing: false,
             is_broken: false,
             was_reset: false,
         }
@@ -224,6 +227,9 @@ impl Connection {
 
     /// Takes data to send, as much as has room. None if nothing can be sent any more.
     pub(crate) fn write(&mut self, data: &[u8]) -> Option<usize> {
+        if self.is_closing {
+            return None;
+        }
         let taken = self.guard(|this| this.socket().send_slice(data).ok())??;
         self.ledger.write(taken);
         if taken < data.len() {
@@ -234,7 +240,15 @@ impl Connection {
 
     /// Nothing more is sent behind what has been written.
     pub(crate) fn close(&mut self) {
-        self.guard(|this| this.socket().close());
+        self.guard(|this| {
+            if this.state() == State::CloseWait && !this.ledger.may_end(&this.held()) {
+                this.is_closing = true;
+                // The last segment waits for nothing more to go with.
+                this.socket().set_nagle_enabled(false);
+            } else {
+                this.socket().close();
+            }
+        });
     }
 
     /// A router says that a packet was too long, whose segment began with that sequence number. It is believed if something of
@@ -267,12 +281,6 @@ impl Connection {
         Held::of(self.view())
     }
 
-    /// Octets that were written and are not acknowledged.
-    #[cfg(test)]
-    pub(crate) fn owes(&self) -> usize {
-        self.view().send_queue()
-    }
-
     pub(crate) const fn mtu(&self) -> usize {
         self.mtu
     }
@@ -291,6 +299,12 @@ impl Connection {
         }
         let was_open = self.state() != State::Closed;
         self.send_segments(out, now);
+        // In LAST-ACK, smoltcp would hear nothing of windows, nor that probes are answered (RFC 9293, Section 3.8.6.1).
+        if self.is_closing && self.ledger.may_end(&self.held()) {
+            self.is_closing = false;
+            self.socket().close();
+            self.send_segments(out, now);
+        }
         self.watch_over(now);
         let is_lost = is_owed || !self.is_ended_well();
         if was_open && self.state() == State::Closed && is_lost {
@@ -421,7 +435,10 @@ impl Connection {
     /// Whether who writes, or waits for the connection, need not wait.
     pub(crate) fn is_writable(&self) -> bool {
         let socket = self.view();
-        self.error.is_some() || socket.can_send() || (!socket.may_send() && !self.is_pending())
+        self.error.is_some()
+            || self.is_closing
+            || socket.can_send()
+            || (!socket.may_send() && !self.is_pending())
     }
 
     /// Ends it with a reset.

@@ -412,6 +412,37 @@ fn data_that_comes_with_the_handshake_counts() {
     assert_eq!(bench.connections.get(id).unwrap().error, Some(ErrorKind::ConnectionReset));
 }
 
+/// RFC 9293, Section 3.8.6.1: it is probed for as long as that is answered, also where the other side has ended first.
+#[test]
+fn a_window_that_stays_closed_behind_the_other_sides_end_is_probed() {
+    let mut bench = Bench::new();
+    let (id, number) = bench.accepted(1000);
+    bench.come(TcpControl::Fin, 1001, Some(number), 1000);
+    bench.write(id, &[7; 3000]);
+    bench.come(TcpControl::None, 1002, Some(number + 1000), 0);
+    bench.connections.get(id).unwrap().close();
+    bench.connections.settle(id, &mut bench.out, bench.now);
+    assert_eq!(bench.connections.get(id).unwrap().write(b"more"), None);
+    assert!(bench.connections.get(id).unwrap().is_writable());
+    bench.sent();
+    for _ in 0..10 {
+        bench.pass(Duration::from_secs(60));
+        let sent = bench.sent();
+        assert!(sent.contains(&(number + 1000, 1, false)), "{sent:?}");
+        bench.come(TcpControl::None, 1002, Some(number + 1000), 0);
+        assert_eq!(bench.connections.get(id).unwrap().error, None);
+    }
+    bench.come(TcpControl::None, 1002, Some(number + 1000), 60_000);
+    let sent = bench.sent();
+    assert_eq!(
+        sent,
+        [(number + 1000, 1460, false), (number + 2460, 540, false), (number + 3000, 0, true)]
+    );
+    bench.come(TcpControl::None, 1002, Some(number + 3001), 60_000);
+    assert!(bench.connections.get(id).unwrap().is_over());
+    assert_eq!(bench.connections.get(id).unwrap().error, None);
+}
+
 /// A listener whose windows are scaled by three bits.
 fn scaled() -> (Bench, Id, u32) {
     let mut bench = Bench::with(Sizes { receive: 256 << 10, ..SIZES });

@@ -8,7 +8,7 @@ use smoltcp::wire::TcpControl;
 use super::{Connection, ORPHAN_TIME, Role};
 use crate::out::Out;
 use crate::screen::{Numbers, Verdict, counts_beside_window, is_repeated_and_acknowledges, judge};
-use crate::segment::{Change, Header, Reply, Segment, bare};
+use crate::segment::{Change, Header, Reply, Segment, bare, header_len, window_scale};
 
 impl Connection {
     fn heard(&self) -> Option<u32> {
@@ -76,7 +76,8 @@ impl Connection {
         if matches!(was, State::Listen | State::SynSent)
             && matches!(self.state(), State::SynReceived | State::Established)
         {
-            self.ledger.begin(header.sequence);
+            let scale = window_scale(&segment.packet[header_len(segment.packet)..]);
+            self.ledger.begin(header.sequence, scale);
         }
         // Who probes waits for an answer.
         if let Some(numbers) = beside {

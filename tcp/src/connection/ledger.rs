@@ -48,6 +48,8 @@ pub(super) struct Ledger {
     consumed: u32,
     /// The window that the other side has said last, as it stands in the header.
     room: u16,
+    /// By how many bits it is shifted (RFC 7323, Section 2.2).
+    scale: u8,
     /// The other side has acknowledged the same twice.
     has_repeated: bool,
     was_established: bool,
@@ -62,14 +64,26 @@ impl Ledger {
             written: 0,
             consumed: 0,
             room: 0,
+            scale: 0,
             has_repeated: false,
             was_established: false,
         }
     }
 
-    /// The other side's SYN had a sequence number.
-    pub(super) const fn begin(&mut self, sequence: u32) {
+    /// The other side's SYN had a sequence number, and said by how much its windows are shifted.
+    pub(super) fn begin(&mut self, sequence: u32, scale: Option<u8>) {
         self.begun = Some(sequence.wrapping_add(1));
+        // RFC 7323, Section 2.3: 14 at most.
+        self.scale = scale.unwrap_or(0).min(14);
+    }
+
+    /// Whether a FIN may follow at once what was written: all of that was sent, and certainly has room. A window may seem to shrink, as
+    /// it is rounded down.
+    pub(super) fn may_end(&self, held: &Held) -> bool {
+        let (Some(first), Some(sent)) = (self.seen.first, self.seen.sent) else { return true };
+        let unsent = first.wrapping_add(self.written).wrapping_sub(sent).cast_signed();
+        let (needed, room) = (u64::from(held.owed) + (1 << self.scale), u64::from(self.room));
+        held.owed == 0 || unsent <= 0 && needed <= room << self.scale
     }
 
     /// The handshake is complete.
@@ -220,7 +234,7 @@ mod tests {
         let mut ledger = Ledger::new();
         ledger.seen.first = Some(u32::MAX - 9);
         ledger.seen.sent = Some(u32::MAX - 9);
-        ledger.begin(u32::MAX - 5);
+        ledger.begin(u32::MAX - 5, Some(3));
         ledger.establish();
         ledger
     }
@@ -267,7 +281,7 @@ mod tests {
         assert!(!ledger.is_under_way(0, &held));
         ledger.establish();
         assert!(ledger.numbers(&held).is_none());
-        ledger.begin(7);
+        ledger.begin(7, None);
         assert!(ledger.numbers(&held).is_some());
     }
 
@@ -288,6 +302,23 @@ mod tests {
         assert_eq!(note(5, 3, ack | rst), (1, true));
         assert_eq!(note(u32::MAX, 4, ack), (1, true));
         assert_eq!(note(0, 5, ack), (5, false), "the same again");
+    }
+
+    #[test]
+    fn an_end_follows_what_was_sent_and_has_room() {
+        let mut ledger = ledger();
+        ledger.write(30);
+        ledger.seen.sent = Some(20);
+        let state = State::CloseWait;
+        let may_end = |ledger: &Ledger, owed| ledger.may_end(&held(state, owed, 0));
+        assert!(!may_end(&ledger, 30), "there is no room");
+        ledger.room = 4;
+        assert!(!may_end(&ledger, 30), "a window of 32 octets may lose eight");
+        assert!(may_end(&ledger, 24) && may_end(&ledger, 0));
+        ledger.room = 5;
+        assert!(may_end(&ledger, 30));
+        ledger.seen.sent = Some(19);
+        assert!(!may_end(&ledger, 30), "an octet is not sent");
     }
 
     #[test]
