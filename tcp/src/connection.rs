@@ -8,18 +8,24 @@ use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, RecvError, Socket, SocketBuffer, State};
 use smoltcp::time::Instant;
 
-use crate::device::{Seen, Wire};
-use crate::initial::InitialWindow;
+use crate::device::Wire;
 use crate::out::Out;
 use crate::segment::{Ends, Segment};
-use crate::sync::{Arc, Condvar};
-use crate::watch::Watched;
 
 mod again;
+mod audience;
 mod incoming;
 mod interface;
+mod ledger;
+mod place;
+mod times;
 
+use audience::Audience;
+pub(crate) use audience::Side;
 use interface::interface;
+use ledger::{Held, Ledger};
+use place::Place;
+use times::Times;
 
 /// How long data waits for its acknowledgment until a connection is given up.
 pub const USER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -49,8 +55,8 @@ impl Prepared {
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A listener's, until it is established; its turn among those.
-    HalfOpen { turn: u64 },
+    /// A listener's, until it is established; its turn among those, and whether the system has said how long packets to its other side may be.
+    HalfOpen { turn: u64, knows_way: bool },
     /// A listener's, until it is accepted.
     Queued,
     /// A stream's.
@@ -73,58 +79,21 @@ pub(crate) struct Settings {
 pub(crate) struct Connection {
     interface: Interface,
     prepared: Prepared,
-    seen: Seen,
+    ledger: Ledger,
     mtu: usize,
-    pub(crate) ends: Ends,
+    pub(crate) place: Place,
     pub(crate) role: Role,
     pub(crate) settings: Settings,
     /// Why it is over, if it did not end as it should. Said once.
     pub(crate) error: Option<ErrorKind>,
-    /// Segments do not come here any more: others may have the same ends.
-    pub(crate) is_detached: bool,
-    /// It is to be looked at after this batch.
-    pub(crate) is_touched: bool,
-    /// It had no room to send.
-    pub(crate) is_starved: bool,
-    /// It is among those that wait for room.
-    pub(crate) is_queued: bool,
-    /// When it is given up, if its end is not acknowledged.
-    end: Option<Instant>,
-    /// When it ends, whatever happens.
-    pub(crate) deadline: Option<Instant>,
-    /// Its place among the timers.
-    pub(crate) entry: Option<Instant>,
-    pub(crate) changed: Arc<Condvar>,
-    /// Threads that sleep on that until there is something to read, or room to write.
-    pub(crate) readers: u32,
-    pub(crate) writers: u32,
-    /// They have been woken since the last one fell asleep.
-    pub(crate) is_told: bool,
-    /// Who is told that there is something to read, or room to write.
-    pub(crate) watched: Option<Watched>,
-    /// Room to write is worth telling: there was none, or the connection is new.
-    pub(crate) wants_room: bool,
-    /// What the first segments may take. None once that is settled, and congestion control has begun.
-    initial: Option<InitialWindow>,
-    /// The first sequence number of the other side's data.
-    begun: Option<u32>,
-    /// Octets that were written.
-    written: u32,
-    /// Octets that were read.
-    consumed: u32,
-    /// The window that the other side has said last, as it stands in the header.
-    room: u16,
-    /// When smoltcp is made to send again what it has no timer for.
-    again: Option<Instant>,
-    /// When an acknowledgment was sent last for a segment that was not shown.
-    challenged: Option<Instant>,
-    /// The other side has acknowledged the same twice.
-    has_repeated: bool,
+    pub(crate) times: Times,
+    pub(crate) audience: Audience,
+    /// Its end waits for data before it.
+    is_closing: bool,
     /// Nothing more is asked of its socket.
     is_broken: bool,
     /// A reset has come.
     was_reset: bool,
-    was_established: bool,
 }
 
 impl Connection {
@@ -139,36 +108,17 @@ impl Connection {
         Self {
             interface: interface(&ends, mtu, seed, now),
             prepared,
-            seen: Seen::default(),
+            ledger: Ledger::new(),
             mtu,
-            ends,
+            place: Place::new(ends),
             role,
             settings: Settings::default(),
             error: None,
-            is_detached: false,
-            is_touched: false,
-            is_starved: false,
-            is_queued: false,
-            end: None,
-            deadline: None,
-            entry: None,
-            changed: Arc::default(),
-            readers: 0,
-            writers: 0,
-            is_told: false,
-            watched: None,
-            wants_room: true,
-            initial: Some(InitialWindow::new()),
-            begun: None,
-            written: 0,
-            consumed: 0,
-            room: 0,
-            again: None,
-            challenged: None,
-            has_repeated: false,
+            times: Times::default(),
+            audience: Audience::new(),
+            is_closing: false,
             is_broken: false,
             was_reset: false,
-            was_established: false,
         }
     }
 
@@ -176,12 +126,13 @@ impl Connection {
     pub(crate) fn listen(
         prepared: Prepared,
         ends: Ends,
-        turn: u64,
+        (turn, knows_way): (u64, bool),
         mtu: usize,
         seed: u64,
         now: Instant,
     ) -> Option<Self> {
-        let mut this = Self::new(prepared, ends, Role::HalfOpen { turn }, mtu, seed, now);
+        let role = Role::HalfOpen { turn, knows_way };
+        let mut this = Self::new(prepared, ends, role, mtu, seed, now);
         let socket = this.socket();
         restore(socket);
         socket.listen(ends.local).ok()?;
@@ -209,7 +160,7 @@ impl Connection {
     /// The socket, for another connection.
     pub(crate) fn into_prepared(self) -> Option<Prepared> {
         // smoltcp keeps what it has counted of losses.
-        let is_clean = !self.is_broken && !self.has_repeated && !self.seen.has_repeated;
+        let is_clean = !self.is_broken && self.ledger.is_clean();
         is_clean.then_some(self.prepared)
     }
 
@@ -227,7 +178,8 @@ impl Connection {
 
     /// What has been seen of its segments: the next sequence numbers of this and of the other side.
     pub(crate) fn numbers(&self) -> (u32, u32) {
-        (self.seen.sent.unwrap_or_default(), self.seen.acknowledged)
+        let seen = &self.ledger.seen;
+        (seen.sent.unwrap_or_default(), seen.acknowledged)
     }
 
     /// Takes a segment that has come for it. What is to be sent for it waits for [`Connection::advance`].
@@ -248,9 +200,9 @@ impl Connection {
         }
         let result = catch_unwind(AssertUnwindSafe(|| what(self)));
         if result.is_err() {
-            log::error!("a connection from {} has panicked, and is over", self.ends.remote);
+            log::error!("a connection from {} has panicked, and is over", self.place.ends.remote);
             self.is_broken = true;
-            self.is_starved = false;
+            self.place.starve(false);
             self.error = Some(ErrorKind::Other);
         }
         result.ok()
@@ -268,54 +220,65 @@ impl Connection {
             Some(data.len())
         })??;
         if !is_peek {
-            self.consumed = self.consumed.wrapping_add(taken as u32);
+            self.ledger.read(taken);
         }
         Some(taken)
     }
 
     /// Takes data to send, as much as has room. None if nothing can be sent any more.
     pub(crate) fn write(&mut self, data: &[u8]) -> Option<usize> {
+        if self.is_closing {
+            return None;
+        }
         let taken = self.guard(|this| this.socket().send_slice(data).ok())??;
-        self.written = self.written.wrapping_add(taken as u32);
-        self.wants_room |= taken < data.len();
+        self.ledger.write(taken);
+        if taken < data.len() {
+            self.audience.want_room();
+        }
         Some(taken)
     }
 
     /// Nothing more is sent behind what has been written.
     pub(crate) fn close(&mut self) {
-        self.guard(|this| this.socket().close());
+        self.guard(|this| {
+            if this.state() == State::CloseWait && !this.ledger.may_end(&this.held()) {
+                this.is_closing = true;
+                // The last segment waits for nothing more to go with.
+                this.socket().set_nagle_enabled(false);
+            } else {
+                this.socket().close();
+            }
+        });
     }
 
     /// A router says that a packet was too long, whose segment began with that sequence number. It is believed if something of
     /// that is under way (RFC 5927, Section 4.1), and makes packets shorter only, from where on the connection sends them again. Returns
     /// whether it is believed.
     pub(crate) fn shorten(&mut self, sequence: u32, mtu: usize, now: Instant) -> bool {
-        let (Some(sent), Some(heard)) = (self.seen.sent, self.heard()) else { return false };
-        let is_under_way = sequence.wrapping_sub(heard) < sent.wrapping_sub(heard);
-        if !is_under_way || mtu >= self.mtu {
+        if !self.ledger.is_under_way(sequence, &self.held()) || mtu >= self.mtu {
             return false;
         }
-        self.mtu = mtu;
-        // Sequence numbers have begun, which is what the seed is for.
-        self.interface = interface(&self.ends, mtu, 0, now);
+        self.limit_mtu(mtu, now);
         true
     }
 
+    /// Packets are so long at most from now on, if they were longer.
+    pub(crate) fn limit_mtu(&mut self, mtu: usize, now: Instant) {
+        if mtu < self.mtu {
+            self.mtu = mtu;
+            // Sequence numbers have begun, which is what the seed is for.
+            self.interface = interface(&self.place.ends, mtu, 0, now);
+        }
+    }
+
     /// Octets that wait for their acknowledgment, and one for a FIN. None before both sides have begun.
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn flight(&self) -> Option<u32> {
-        self.seen.sent.zip(self.heard()).map(|(sent, heard)| sent.wrapping_sub(heard))
+        self.ledger.flight(&self.held())
     }
 
-    /// Octets that were written and are not acknowledged.
-    #[cfg(test)]
-    pub(crate) fn owes(&self) -> usize {
-        self.view().send_queue()
-    }
-
-    /// When smoltcp is made to send again.
-    #[cfg(test)]
-    pub(crate) const fn again(&self) -> Option<Instant> {
-        self.again
+    fn held(&self) -> Held {
+        Held::of(self.view())
     }
 
     pub(crate) const fn mtu(&self) -> usize {
@@ -327,18 +290,21 @@ impl Connection {
         // smoltcp counts from the last segment that came, or from when there was something to send again.
         self.socket().set_timeout(is_owed.then(|| USER_TIMEOUT.into()));
         let ends = matches!(self.state(), State::FinWait1 | State::Closing | State::LastAck);
-        let end = self.end.unwrap_or_else(|| now + USER_TIMEOUT.into());
-        self.end = (ends && !is_owed).then_some(end);
-        if self.end.is_some_and(|end| end <= now) {
+        if self.times.is_end_given_up(ends && !is_owed, now) {
             self.error.get_or_insert(ErrorKind::TimedOut);
             self.socket().abort();
-            self.end = None;
         }
-        if self.again.is_some_and(|at| at <= now) {
+        if self.times.is_stalled(now) {
             self.revive(out, now);
         }
         let was_open = self.state() != State::Closed;
         self.send_segments(out, now);
+        // In LAST-ACK, smoltcp would hear nothing of windows, nor that probes are answered (RFC 9293, Section 3.8.6.1).
+        if self.is_closing && self.ledger.may_end(&self.held()) {
+            self.is_closing = false;
+            self.socket().close();
+            self.send_segments(out, now);
+        }
         self.watch_over(now);
         let is_lost = is_owed || !self.is_ended_well();
         if was_open && self.state() == State::Closed && is_lost {
@@ -358,38 +324,30 @@ impl Connection {
                 is_full = next.is_some_and(|next| next <= now);
                 break;
             }
-            let before = self.seen.sent;
+            let before = self.ledger.seen.sent;
             let mut wire = self.wire(out, None);
             let (interface, sockets, device) = &mut wire;
             if interface.poll_egress(now, device, sockets) == PollResult::None {
                 break;
             }
             left -= 1;
-            self.count(before);
+            self.ledger.count(before);
         }
         // Others have their turn, and then it goes on.
-        self.is_starved = is_full || left == 0;
+        self.place.starve(is_full || left == 0);
     }
 
     /// Has congestion control begin once the first segments have taken their window, or one of them was acknowledged or sent
     /// again.
     fn limit(&mut self) {
-        let Some(initial) = &self.initial else { return };
-        let headers = if self.ends.local.is_ipv4() { 40 } else { 60 };
-        let has_room = initial.has_room(self.mtu.saturating_sub(headers) as u32);
-        let is_heard = self.flight().is_some_and(|flight| flight < initial.octets());
-        if !has_room || is_heard || self.seen.has_repeated {
-            self.initial = None;
-            self.socket().set_congestion_control(CongestionControl::Cubic);
+        if !self.ledger.is_initial() {
+            return;
         }
-    }
-
-    /// Notes what was sent since the sequence number was `before`, which the handshake's does not count for.
-    fn count(&mut self, before: Option<u32>) {
-        if let (Some(initial), Some(before), true) =
-            (&mut self.initial, before, self.was_established)
-        {
-            initial.sent(self.seen.sent.map_or(0, |sent| sent.wrapping_sub(before)));
+        let headers = if self.place.ends.local.is_ipv4() { 40 } else { 60 };
+        let largest = self.mtu.saturating_sub(headers) as u32;
+        let held = self.held();
+        if self.ledger.ends_initial(largest, &held) {
+            self.socket().set_congestion_control(CongestionControl::Cubic);
         }
     }
 
@@ -398,18 +356,19 @@ impl Connection {
         out: &'a mut Out,
         incoming: Option<&'a [u8]>,
     ) -> (&'a mut Interface, &'a mut SocketSet<'static>, Wire<'a>) {
-        let Self { interface, prepared, seen, mtu, .. } = self;
-        let wire = Wire { out, seen, incoming, mtu: *mtu };
+        let Self { interface, prepared, ledger, mtu, .. } = self;
+        let wire = Wire { out, seen: &mut ledger.seen, incoming, mtu: *mtu };
         (interface, &mut prepared.sockets, wire)
     }
 
     /// Notes what a state says that is not the socket's any more after the next one.
     fn see_state(&mut self) {
         let state = self.state();
-        self.was_established |=
-            !matches!(state, State::Listen | State::SynSent | State::SynReceived | State::Closed);
+        if !matches!(state, State::Listen | State::SynSent | State::SynReceived | State::Closed) {
+            self.ledger.establish();
+        }
         if self.was_reset {
-            let kind = if self.was_established {
+            let kind = if self.is_established() {
                 ErrorKind::ConnectionReset
             } else {
                 ErrorKind::ConnectionRefused
@@ -428,18 +387,18 @@ impl Connection {
     /// When it is to be looked at next.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Instant> {
         // One that waits for room is looked at when there is some.
-        let timers = match self.is_starved {
+        let timers = match self.place.is_starved() {
             true => None,
             false => self.guard(|this| this.interface.poll_at(now, &this.prepared.sockets)),
         };
-        [timers.flatten(), self.again, self.end, self.deadline].into_iter().flatten().min()
+        [timers.flatten(), self.times.next()].into_iter().flatten().min()
     }
 
     /// Whether the other side has gone, or this side has ended it, and nothing is to be sent any more.
     pub(crate) fn is_over(&self) -> bool {
         let socket = self.view();
         let is_closed = socket.state() == State::Closed && socket.remote_endpoint().is_none();
-        self.is_detached || self.is_broken || is_closed
+        self.place.is_detached() || self.is_broken || is_closed
     }
 
     /// Whether the handshake that this side began is complete.
@@ -457,7 +416,7 @@ impl Connection {
     }
 
     pub(crate) fn is_established(&self) -> bool {
-        self.was_established
+        self.ledger.was_established()
     }
 
     /// Whether the handshake may still come to its end.
@@ -470,13 +429,16 @@ impl Connection {
     pub(crate) fn is_readable(&self) -> bool {
         let socket = self.view();
         let has_ended = !socket.may_recv() && !self.is_pending();
-        self.error.is_some() || self.is_detached || socket.can_recv() || has_ended
+        self.error.is_some() || self.place.is_detached() || socket.can_recv() || has_ended
     }
 
     /// Whether who writes, or waits for the connection, need not wait.
     pub(crate) fn is_writable(&self) -> bool {
         let socket = self.view();
-        self.error.is_some() || socket.can_send() || (!socket.may_send() && !self.is_pending())
+        self.error.is_some()
+            || self.is_closing
+            || socket.can_send()
+            || (!socket.may_send() && !self.is_pending())
     }
 
     /// Ends it with a reset.

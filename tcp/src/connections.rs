@@ -92,6 +92,9 @@ pub(crate) struct Connections {
     starved: VecDeque<Id>,
     /// Who is to be woken once nothing is locked.
     pub(crate) woken: Vec<Wake>,
+    /// Sockets that were made, with buffers.
+    #[cfg(test)]
+    made: usize,
 }
 
 impl Connections {
@@ -112,6 +115,8 @@ impl Connections {
             touched: Vec::new(),
             starved: VecDeque::new(),
             woken: Vec::new(),
+            #[cfg(test)]
+            made: 0,
         }
     }
 
@@ -178,9 +183,7 @@ impl Connections {
         };
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
         let mtu = way::told(mtu, connection.mtu(), ends.local.is_ipv4());
-        if connection.shorten(u32::from_be_bytes(*sequence), mtu, now)
-            && !std::mem::replace(&mut connection.is_touched, true)
-        {
+        if connection.shorten(u32::from_be_bytes(*sequence), mtu, now) && connection.place.touch() {
             self.touched.push(id);
         }
     }
@@ -188,7 +191,7 @@ impl Connections {
     fn input(&mut self, id: Id, segment: &Segment<'_>, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
         connection.input(segment, out, now);
-        if !std::mem::replace(&mut connection.is_touched, true) {
+        if connection.place.touch() {
             self.touched.push(id);
         }
     }
@@ -213,9 +216,11 @@ impl Connections {
         }
         let (turn, seed) = (self.listening.get(&ends.local)?.turn(), isn::seed(sequence));
         let prepared = self.prepare();
-        let mtu = self.way.mtu(&ends, self.sizes.mtu, now);
+        // In a flood of SYNs, the system is asked for those who have answered.
+        let mtu = self.way.mtu_of_stranger(&ends, self.sizes.mtu, now);
+        let (turn, mtu) = ((turn, mtu.is_some()), mtu.unwrap_or(self.sizes.mtu));
         let mut connection = Connection::listen(prepared, ends, turn, mtu, seed, now)?;
-        connection.deadline = Some(now + HANDSHAKE_TIME.into());
+        connection.times.give(HANDSHAKE_TIME, now);
         let id = self.insert(connection);
         self.listening.get_mut(&ends.local)?.begin(id);
         Some(id)
@@ -246,11 +251,16 @@ impl Connections {
 
     fn prepare(&mut self) -> Prepared {
         let Sizes { receive, send, .. } = self.sizes;
-        self.prepared.pop().unwrap_or_else(|| Prepared::new(receive, send))
+        let kept = self.prepared.pop();
+        #[cfg(test)]
+        {
+            self.made += usize::from(kept.is_none());
+        }
+        kept.unwrap_or_else(|| Prepared::new(receive, send))
     }
 
     fn insert(&mut self, connection: Connection) -> Id {
-        let ends = connection.ends;
+        let ends = connection.place.ends;
         let connection = Some(Box::new(connection));
         let id = match self.free.pop() {
             Some(id) => {
@@ -270,19 +280,19 @@ impl Connections {
     /// A connection is over and nobody has it.
     fn remove(&mut self, id: Id) {
         let Some(mut connection) = self.slots[id].take() else { return };
-        self.timers.remove(id, &mut connection.entry);
-        let ends = connection.ends;
-        if !connection.is_detached {
+        self.timers.remove(id, &mut connection.place.entry);
+        let ends = connection.place.ends;
+        if !connection.place.is_detached() {
             self.by_ends.remove(&ends);
         }
-        if let (Role::HalfOpen { turn }, Some(listening)) =
+        if let (Role::HalfOpen { turn, .. }, Some(listening)) =
             (connection.role, self.listening.get_mut(&ends.local))
         {
             listening.forget(turn);
         }
         self.owned.connection_ends(ends.local);
         self.orphans -= usize::from(connection.role == Role::Orphan);
-        if connection.is_queued {
+        if connection.place.leave_queue() {
             self.starved.retain(|starved| *starved != id);
         }
         self.free.push(id);
@@ -314,7 +324,7 @@ impl Connections {
         };
         self.orphans += usize::from(connection.role != Role::Orphan);
         connection.role = Role::Orphan;
-        connection.deadline = Some(now + ORPHAN_TIME.into());
+        connection.times.give(ORPHAN_TIME, now);
         // RFC 2525, Section 2.17.
         if is_abort || connection.has_unread() {
             connection.abort();
@@ -362,7 +372,7 @@ impl Connections {
     pub(crate) fn settle_due(&mut self, out: &mut Out, now: Instant) {
         while let Some(id) = self.timers.pop(now) {
             if let Ok(connection) = self.get(id) {
-                connection.entry = None;
+                connection.place.entry = None;
                 self.settle(id, out, now);
             }
         }
@@ -376,7 +386,7 @@ impl Connections {
             }
             let Some(id) = self.starved.pop_front() else { return };
             if let Ok(connection) = self.get(id) {
-                connection.is_queued = false;
+                connection.place.leave_queue();
                 self.settle(id, out, now);
             }
         }
@@ -385,15 +395,14 @@ impl Connections {
     /// Sends what a connection has to send, and does what its state asks for.
     pub(crate) fn settle(&mut self, id: Id, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        connection.is_touched = false;
-        if connection.deadline.is_some_and(|deadline| deadline <= now) {
-            connection.deadline = None;
+        connection.place.look();
+        if connection.times.is_up(now) {
             connection.abort();
         }
-        if !connection.is_detached {
+        if !connection.place.is_detached() {
             connection.advance(out, now);
         }
-        if connection.is_starved && !std::mem::replace(&mut connection.is_queued, true) {
+        if connection.place.queue() {
             self.starved.push_back(id);
         }
         self.follow(id, out, now);
@@ -402,13 +411,13 @@ impl Connections {
     /// What is different in a state.
     fn follow(&mut self, id: Id, out: &mut Out, now: Instant) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        let ends = connection.ends;
+        let ends = connection.place.ends;
         match (connection.role, connection.state()) {
             (Role::HalfOpen { .. }, _) if connection.is_over() => return self.remove(id),
             (Role::HalfOpen { .. }, State::Listen | State::Closed) => return self.remove(id),
             (Role::HalfOpen { .. }, State::SynReceived) => {}
             // More have been established meanwhile than may wait.
-            (Role::HalfOpen { turn }, _)
+            (Role::HalfOpen { turn, .. }, _)
                 if !self.listening.get(&ends.local).is_some_and(Listening::has_room) =>
             {
                 if let Some(listening) = self.listening.get_mut(&ends.local) {
@@ -417,9 +426,12 @@ impl Connections {
                 self.leave_alone(id, true, now);
                 return self.settle(id, out, now);
             }
-            (Role::HalfOpen { turn }, _) => {
+            (Role::HalfOpen { turn, knows_way }, _) => {
+                if !knows_way {
+                    connection.limit_mtu(self.way.mtu(&ends, self.sizes.mtu, now), now);
+                }
                 connection.role = Role::Queued;
-                connection.deadline = None;
+                connection.times.spare();
                 if let Some(listening) = self.listening.get_mut(&ends.local) {
                     listening.establish(turn, &mut self.woken);
                 }
@@ -433,15 +445,15 @@ impl Connections {
         }
         let next = connection.next(now);
         // An acknowledgment that is still to be sent waits for less; TIME-WAIT ends later.
-        let is_quiet = next.is_none_or(|next| next > now + QUIET) && !connection.is_starved;
-        if !connection.is_detached && connection.state() == State::TimeWait && is_quiet {
+        let is_quiet = next.is_none_or(|next| next > now + QUIET) && !connection.place.is_starved();
+        if !connection.place.is_detached() && connection.state() == State::TimeWait && is_quiet {
             let (sequence, expected) = connection.numbers();
             self.time_wait.insert(ends, sequence, expected, now);
             self.detach(id);
         } else if connection.is_over() {
             self.detach(id);
         } else if let Some(next) = next {
-            let entry = &mut connection.entry;
+            let entry = &mut connection.place.entry;
             self.timers.set(id, entry, next);
         }
         self.tell(id);
@@ -450,9 +462,9 @@ impl Connections {
     /// Segments do not come to it any more. If nobody has it, that is its end.
     fn detach(&mut self, id: Id) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        self.timers.remove(id, &mut connection.entry);
-        if !std::mem::replace(&mut connection.is_detached, true) {
-            self.by_ends.remove(&connection.ends);
+        self.timers.remove(id, &mut connection.place.entry);
+        if connection.place.detach() {
+            self.by_ends.remove(&connection.place.ends);
         }
         if connection.role == Role::Orphan {
             self.remove(id);
@@ -462,25 +474,13 @@ impl Connections {
     /// Wakes who waits for what is there.
     fn tell(&mut self, id: Id) {
         let Some(connection) = self.slots[id].as_deref_mut() else { return };
-        let reads = connection.readers > 0 && connection.is_readable();
-        let writes = connection.writers > 0 && connection.is_writable();
-        if (reads || writes) && !std::mem::replace(&mut connection.is_told, true) {
-            self.woken.push(Wake::All(Arc::clone(&connection.changed)));
-        }
-        let has_room = connection.wants_room && connection.is_writable();
-        if let Some(watched) = &connection.watched
-            && (connection.is_readable() || has_room)
-        {
-            let wake = watched.note();
-            connection.wants_room &= !has_room;
-            self.woken.extend(wake);
-        }
+        let (is_readable, is_writable) = (connection.is_readable(), connection.is_writable());
+        connection.audience.tell(is_readable, is_writable, &mut self.woken);
     }
 
     /// Somebody watches a connection from now on, and looks at it once.
     pub(crate) fn watch(&mut self, id: Id, watched: Watched) -> io::Result<()> {
-        let connection = self.get(id)?;
-        let wake = connection.watched.insert(watched).note();
+        let wake = self.get(id)?.audience.watch(watched);
         self.woken.extend(wake);
         Ok(())
     }
@@ -496,8 +496,8 @@ impl Connections {
     /// Wakes all who wait for something of a connection: it has another setting.
     pub(crate) fn rouse(&mut self, id: Id) {
         if let Ok(connection) = self.get(id) {
-            let changed = Arc::clone(&connection.changed);
-            self.woken.push(Wake::All(changed));
+            let all = connection.audience.all();
+            self.woken.push(all);
         }
     }
 
@@ -507,8 +507,7 @@ impl Connections {
             let Some(connection) = self.slots[id].as_deref_mut() else { continue };
             connection.error.get_or_insert(kind);
             connection.abort();
-            self.woken.push(Wake::All(Arc::clone(&connection.changed)));
-            self.woken.extend(connection.watched.iter().filter_map(Watched::note));
+            connection.audience.dismiss(&mut self.woken);
             match connection.role {
                 Role::Owned | Role::Queued => self.detach(id),
                 Role::HalfOpen { .. } | Role::Orphan => self.remove(id),
@@ -528,6 +527,10 @@ pub(crate) mod fuzz;
 #[cfg(test)]
 #[path = "connections_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "connections_flood_tests.rs"]
+mod flood_tests;
 
 #[cfg(test)]
 #[path = "connections_talk_tests.rs"]

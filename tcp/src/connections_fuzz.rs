@@ -145,12 +145,17 @@ impl Bench {
             let flight = connection.flight().unwrap_or_default();
             assert!(flight as usize <= SIZES.send + 1, "{flight}");
         }
-        assert_eq!(all().filter(|connection| !connection.is_detached).count(), by_ends.len());
+        assert_eq!(
+            all().filter(|connection| !connection.place.is_detached()).count(),
+            by_ends.len()
+        );
         assert_eq!(all().filter(|connection| connection.role == Role::Orphan).count(), *orphans);
         let queued = all().filter(|connection| connection.role == Role::Queued).count();
         assert!(queued <= BACKLOG && listening.len() == 1);
         assert!(
-            by_ends.iter().all(|(ends, id)| slots[*id].as_ref().is_some_and(|c| c.ends == *ends))
+            by_ends
+                .iter()
+                .all(|(ends, id)| slots[*id].as_ref().is_some_and(|c| c.place.ends == *ends))
         );
     }
 

@@ -99,9 +99,7 @@ impl Side {
             let data: Vec<u8> = (self.written..self.written + most).map(octet).collect();
             self.written += connection.write(&data).unwrap();
         }
-        // In LAST-ACK, smoltcp hears of nothing but what is acknowledged.
-        let is_sent = connection.state() == State::Established || connection.owes() == 0;
-        if self.written == self.octets && is_sent && !self.has_closed {
+        if self.written == self.octets && !self.has_closed {
             self.has_closed = true;
             connection.close();
         }

@@ -370,7 +370,7 @@ fn what_a_closed_window_has_cut_off_is_sent_again_when_it_opens() {
         bench.pass(Duration::from_secs(2));
         assert_eq!(bench.sent().first().map(|sent| sent.0), Some(number + 1460));
         bench.come(TcpControl::None, 1001, Some(number + 2920), 60_000);
-        assert_eq!(bench.connections.get(id).unwrap().again(), None);
+        assert_eq!(bench.connections.get(id).unwrap().times.again(), None);
     }
 }
 
@@ -410,6 +410,80 @@ fn data_that_comes_with_the_handshake_counts() {
     bench.pass(Duration::from_secs(1));
     bench.come(TcpControl::Rst, 5004, Some(number), 0);
     assert_eq!(bench.connections.get(id).unwrap().error, Some(ErrorKind::ConnectionReset));
+}
+
+/// RFC 9293, Section 3.8.6.1: it is probed for as long as that is answered, also where the other side has ended first.
+#[test]
+fn a_window_that_stays_closed_behind_the_other_sides_end_is_probed() {
+    let mut bench = Bench::new();
+    let (id, number) = bench.accepted(1000);
+    bench.come(TcpControl::Fin, 1001, Some(number), 1000);
+    bench.write(id, &[7; 3000]);
+    bench.come(TcpControl::None, 1002, Some(number + 1000), 0);
+    bench.connections.get(id).unwrap().close();
+    bench.connections.settle(id, &mut bench.out, bench.now);
+    assert_eq!(bench.connections.get(id).unwrap().write(b"more"), None);
+    assert!(bench.connections.get(id).unwrap().is_writable());
+    bench.sent();
+    for _ in 0..10 {
+        bench.pass(Duration::from_secs(60));
+        let sent = bench.sent();
+        assert!(sent.contains(&(number + 1000, 1, false)), "{sent:?}");
+        bench.come(TcpControl::None, 1002, Some(number + 1000), 0);
+        assert_eq!(bench.connections.get(id).unwrap().error, None);
+    }
+    bench.come(TcpControl::None, 1002, Some(number + 1000), 60_000);
+    let sent = bench.sent();
+    assert_eq!(
+        sent,
+        [(number + 1000, 1460, false), (number + 2460, 540, false), (number + 3000, 0, true)]
+    );
+    bench.come(TcpControl::None, 1002, Some(number + 3001), 60_000);
+    assert!(bench.connections.get(id).unwrap().is_over());
+    assert_eq!(bench.connections.get(id).unwrap().error, None);
+}
+
+/// A listener whose windows are scaled by three bits.
+fn scaled() -> (Bench, Id, u32) {
+    let mut bench = Bench::with(Sizes { receive: 256 << 10, ..SIZES });
+    let (id, number) = bench.accepted(60_000);
+    (bench, id, number)
+}
+
+/// RFC 7323, Section 2.2; RFC 5961, Section 4.
+#[test]
+fn a_challenge_says_the_scaled_window_also_before_anything_else_is_sent() {
+    let (mut bench, ..) = scaled();
+    let windows = |bench: &mut Bench| -> Vec<u16> {
+        let log = std::mem::take(&mut bench.out.log);
+        log.iter().map(|frame| Segment::read(frame).unwrap().header.window).collect()
+    };
+    assert_eq!(windows(&mut bench), [u16::MAX], "that of a SYN is not scaled");
+    bench.come(TcpControl::Syn, 1000, None, 60_000);
+    assert_eq!(windows(&mut bench), [u16::MAX >> 3]);
+}
+
+/// RFC 7323, Section 2.2: the window of a SYN is not scaled, and smoltcp takes it for one that is.
+#[test]
+fn data_beyond_the_window_of_the_syn_is_not_taken() {
+    for beyond in [65_536 - 99, 200_000, 262_144, 300_000, 524_180] {
+        let (mut bench, id, number) = scaled();
+        bench.bring(TcpControl::Psh, 1001 + beyond, Some(number), 60_000, &[7; 100]);
+        bench.connections.settle_touched(&mut bench.out, bench.now);
+        let mut next = 1001;
+        for _ in 0..180 {
+            bench.bring(TcpControl::Psh, next, Some(number), 60_000, &[1; 1400]);
+            next += 1400;
+        }
+        bench.connections.settle_touched(&mut bench.out, bench.now);
+        let connection = bench.connections.get(id).unwrap();
+        assert_eq!(connection.error, None, "{beyond}");
+        let mut all = vec![0; 1 << 20];
+        // What comes before the first acknowledgment has room there.
+        let read = connection.read(&mut all, false).unwrap();
+        assert_eq!(read, 46 * 1400, "{beyond}");
+        assert!(all[..read].iter().all(|octet| *octet == 1));
+    }
 }
 
 /// RFC 9293, Section 3.10.7.4: an older acknowledgment is ignored, and the data with it is not.

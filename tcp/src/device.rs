@@ -4,7 +4,7 @@ use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
 use crate::out::Out;
-use crate::segment::{Header, header_len};
+use crate::segment::{Header, header_len, window_scale};
 
 /// What has been seen of a connection's segments, which smoltcp does not tell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,12 +18,26 @@ pub(crate) struct Seen {
     /// A FIN was sent, behind all data.
     pub(crate) has_ended: bool,
     /// The window that was said last, as it stands in the header.
-    pub(crate) window: u16,
+    window: u16,
+    /// By how many bits it is shifted, from the segment after the SYN on.
+    scale: u8,
+    /// Nothing was sent behind the SYN, whose window is not scaled (RFC 7323, Section 2.2).
+    is_syn_last: bool,
     /// Something was sent again.
     pub(crate) has_repeated: bool,
 }
 
 impl Seen {
+    /// The window that was said last, as it would stand in the header of the next segment.
+    pub(crate) const fn window(&self) -> u16 {
+        if self.is_syn_last { self.window >> self.scale } else { self.window }
+    }
+
+    /// How many octets behind the SYNs have room, as long as only a SYN has said that.
+    pub(crate) fn first_room(&self) -> Option<u32> {
+        self.is_syn_last.then_some(self.window.into())
+    }
+
     fn sent(&mut self, packet: &[u8]) {
         let segment = packet.get(header_len(packet)..);
         let Some(header) = segment.and_then(Header::read) else { return };
@@ -39,8 +53,11 @@ impl Seen {
         if header.is_ack() {
             self.acknowledged = header.acknowledgment;
         }
+        self.is_syn_last = header.is_syn();
         if header.is_syn() {
             self.first = Some(end);
+            // RFC 7323, Section 2.3: 14 at most.
+            self.scale = segment.and_then(window_scale).unwrap_or(0).min(14);
         }
         self.has_ended |= header.is_fin();
         self.window = header.window;

@@ -85,6 +85,21 @@ impl Header {
     }
 }
 
+/// By how many bits the windows of the segments after a SYN are shifted, if it says so (RFC 7323, Section 2.2).
+pub(crate) fn window_scale(segment: &[u8]) -> Option<u8> {
+    let len = usize::from(segment.get(12)? >> 4) * 4;
+    let mut options = segment.get(20..len)?;
+    loop {
+        match *options {
+            [0, ..] | [] => return None,
+            [1, ..] => options = &options[1..],
+            [3, 3, scale, ..] => return Some(scale),
+            [_, len, ..] => options = options.get(usize::from(len.max(2))..)?,
+            [_] => return None,
+        }
+    }
+}
+
 /// Octets of a packet before its segment, without extension headers of IPv6.
 pub(crate) fn header_len(packet: &[u8]) -> usize {
     match packet.first() {
@@ -254,6 +269,24 @@ mod tests {
         frame[12..14].copy_from_slice(&kind.to_be_bytes());
         emit(&ip, &tcp, &mut frame[14..]);
         frame
+    }
+
+    /// RFC 7323, Section 2.2; RFC 9293, Section 3.1.
+    #[test]
+    fn the_scale_of_windows_is_found_among_options() {
+        let scale = |options: &[u8]| {
+            let mut segment = [0; 32];
+            segment[12] = 8 << 4;
+            segment[20..20 + options.len()].copy_from_slice(options);
+            window_scale(&segment)
+        };
+        assert_eq!(scale(&[2, 4, 5, 180, 1, 3, 3, 7]), Some(7));
+        for without in
+            [&[][..], &[0, 3, 3, 7], &[4, 0, 3], &[2, 200, 3, 3, 7], &[1; 12], &[9, 11, 3, 3, 7]]
+        {
+            assert_eq!(scale(without), None, "{without:?}");
+        }
+        assert_eq!(window_scale(&[0xff; 20]), None);
     }
 
     #[test]

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Side};
 use crate::connections::Id;
-use crate::driving::Step;
 use crate::segment::Ends;
 use crate::shared::Handle;
 use crate::stack::Stack;
@@ -31,12 +30,6 @@ struct Held {
     handle: Arc<Handle>,
     id: Id,
     ends: Ends,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Reading,
-    Writing,
 }
 
 impl TcpStream {
@@ -110,7 +103,7 @@ impl TcpStream {
     }
 
     pub(crate) fn new(handle: Arc<Handle>, id: Id) -> io::Result<Self> {
-        let ends = handle.0.lock().connections.get(id)?.ends;
+        let ends = handle.0.lock().connections.get(id)?.place.ends;
         Ok(Self { held: Arc::new(Held { handle, id, ends }) })
     }
 
@@ -255,7 +248,7 @@ impl TcpStream {
                 (Some(len), _) => {
                     // Room that there is again may have to be said.
                     let is_due = connection.next(now).is_some_and(|next| next <= now);
-                    if !connection.is_detached && is_due {
+                    if !connection.place.is_detached() && is_due {
                         core.connections.settle(id, &mut core.out, now);
                     }
                     Ok(Some(len))
@@ -306,22 +299,7 @@ impl TcpStream {
                 Ok(None) => Poll::Pending,
                 Err(error) => Poll::Ready(Err(error)),
             },
-            |core, step| {
-                let connection = core.connections.get(id)?;
-                let waiters = match side {
-                    Side::Reading => &mut connection.readers,
-                    Side::Writing => &mut connection.writers,
-                };
-                match step {
-                    Step::Sleeps | Step::Leads => {
-                        *waiters += 1;
-                        connection.is_told = false;
-                    }
-                    Step::Wakes | Step::Follows => *waiters = waiters.saturating_sub(1),
-                    Step::Serves => {}
-                }
-                Ok(Arc::clone(&connection.changed))
-            },
+            |core, step| Ok(core.connections.get(id)?.audience.step(side, step)),
         )
     }
 }

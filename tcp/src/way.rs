@@ -13,6 +13,10 @@ use crate::segment::Ends;
 const TIME: Duration = Duration::from_secs(1);
 /// Ways that are known at once: beyond that, all are forgotten.
 const MAX_WAYS: usize = 1024;
+/// In so long, the system is asked for connections whose handshake is not complete as often as [`MAX_QUESTIONS`] says: a question is five
+/// system calls, and a SYN from nobody costs its sender nothing.
+const ROUND: Duration = Duration::from_secs(1);
+const MAX_QUESTIONS: u32 = 64;
 /// Less than this is not believed: packets of IPv4 that every host takes (RFC 791, Section 3.2), and those of IPv6 (RFC 8200,
 /// Section 5).
 const LEAST: [usize; 2] = [576, 1280];
@@ -33,22 +37,47 @@ pub(crate) fn told(mtu: u32, now: usize, is_v4: bool) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Way {
     known: HashMap<(IpAddr, IpAddr), (usize, Instant)>,
+    /// How often the system was asked for strangers in the round that began then.
+    asked: u32,
+    round: Option<Instant>,
 }
 
 impl Way {
     /// Octets of a packet between these ends, `most` at most.
     pub(crate) fn mtu(&mut self, ends: &Ends, most: usize, now: Instant) -> usize {
         let way = (ends.local.ip(), ends.remote.ip());
-        let known = self.known.get(&way).filter(|(_, since)| now < *since + TIME);
-        let mtu = match known {
-            Some((mtu, _)) => *mtu,
+        let mtu = match self.known(way, now) {
+            Some(mtu) => mtu,
             None => self.learn(way, ask(way.0, ends.remote).unwrap_or(most), now),
         };
         let [v4, v6] = LEAST;
         mtu.clamp(if way.0.is_ipv4() { v4 } else { v6 }, most)
     }
 
-    fn learn(&mut self, way: (IpAddr, IpAddr), mtu: usize, now: Instant) -> usize {
+    /// The same for one who may have said a wrong address. None if that is not known, and too many have come to ask the system.
+    pub(crate) fn mtu_of_stranger(
+        &mut self,
+        ends: &Ends,
+        most: usize,
+        now: Instant,
+    ) -> Option<usize> {
+        if self.known((ends.local.ip(), ends.remote.ip()), now).is_none() {
+            if self.round.is_none_or(|begun| now >= begun + ROUND) {
+                (self.asked, self.round) = (0, Some(now));
+            }
+            if self.asked >= MAX_QUESTIONS {
+                return None;
+            }
+            self.asked += 1;
+        }
+        Some(self.mtu(ends, most, now))
+    }
+
+    fn known(&self, way: (IpAddr, IpAddr), now: Instant) -> Option<usize> {
+        self.known.get(&way).filter(|(_, since)| now < *since + TIME).map(|(mtu, _)| *mtu)
+    }
+
+    pub(crate) fn learn(&mut self, way: (IpAddr, IpAddr), mtu: usize, now: Instant) -> usize {
         if self.known.len() >= MAX_WAYS {
             self.known.clear();
         }
@@ -84,6 +113,25 @@ mod tests {
         ] {
             assert_eq!(told(said, now, is_v4), mtu, "{said}");
         }
+    }
+
+    #[test]
+    fn strangers_have_the_system_asked_for_some_of_them() {
+        let mut way = Way::default();
+        let now = Instant::from_secs(7);
+        let ends = |last: u16| Ends {
+            local: ([127, 0, 0, 1], 80).into(),
+            remote: ([127, 1, (last >> 8) as u8, last as u8], 9).into(),
+        };
+        let mut ask = |now| {
+            let answers = (0..1000).map(|last| way.mtu_of_stranger(&ends(last), 1500, now));
+            answers.flatten().inspect(|mtu| assert_eq!(*mtu, 1500)).count()
+        };
+        // What is known is said again.
+        assert_eq!([ask(now), ask(now)], [64, 64]);
+        assert_eq!(ask(now + ROUND), 64);
+        assert_eq!(way.mtu(&ends(999), 1500, now), 1500);
+        assert_eq!(way.mtu_of_stranger(&ends(999), 1500, now), Some(1500));
     }
 
     #[test]

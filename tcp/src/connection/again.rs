@@ -3,18 +3,13 @@
 //! It stops the timer of data in flight when the other side says that it has no room, or when the timer comes while that is so,
 //! and starts none when there is room again. Shown an acknowledgment, it goes on by itself.
 
-use std::time::Duration;
-
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 use smoltcp::wire::TcpControl;
 
-use super::{ACK_DELAY, Connection, USER_TIMEOUT};
+use super::{Connection, USER_TIMEOUT};
 use crate::out::Out;
 use crate::segment::bare;
-
-/// How long data is left without a timer: as long as smoltcp's timers are at least (RFC 6298, Section 2.4).
-const STALL_TIME: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// Looks whether data waits that smoltcp has no timer for.
@@ -24,37 +19,31 @@ impl Connection {
             self.state(),
             State::Established | State::CloseWait | State::FinWait1 | State::Closing
         );
-        if !may_stall || self.is_starved || self.view().send_queue() == 0 {
-            self.again = None;
+        if !may_stall || self.place.is_starved() || self.view().send_queue() == 0 {
+            self.times.rest();
             return;
         }
         // Its timer for the end of all is not meant.
         self.socket().set_timeout(None);
         let next = self.interface.poll_at(now, &self.prepared.sockets);
         self.socket().set_timeout(Some(USER_TIMEOUT.into()));
-        self.again = match next {
-            None => self.again.or(Some(now + STALL_TIME.into())),
-            // That may be an acknowledgment which waits, and nothing else.
-            Some(next) if next <= now + ACK_DELAY => self.again,
-            Some(_) => None,
-        };
+        self.times.watch_over(next, now);
     }
 
     /// Has smoltcp send again: by a probe while there is no room, which it begins when it hears that; else as after the third
     /// acknowledgment of the same (RFC 5681, Section 3.2).
     pub(super) fn revive(&mut self, out: &mut Out, now: Instant) {
-        self.again = None;
         let Some(numbers) = self.known() else { return };
-        let (acknowledged, room) = (numbers.acknowledged, self.room);
+        let (acknowledged, room) = (numbers.acknowledged, self.ledger.room());
         let windows = match room {
             0 => vec![0],
             // One with another window has smoltcp count from the beginning, and so does the next one.
             _ => vec![if room > 1 { room - 1 } else { 2 }, room, room, room, room],
         };
-        self.has_repeated = true;
+        self.ledger.repeat();
         for window in windows {
             let told = (TcpControl::None, numbers.expected, acknowledged, window);
-            self.show(&bare(&self.ends, told), out, now);
+            self.show(&bare(&self.place.ends, told), out, now);
         }
     }
 }

@@ -2,49 +2,22 @@
 
 use smoltcp::iface::PollIngressSingleResult;
 use smoltcp::socket::tcp::State;
-use smoltcp::time::{Duration, Instant};
+use smoltcp::time::Instant;
 use smoltcp::wire::TcpControl;
 
 use super::{Connection, ORPHAN_TIME, Role};
 use crate::out::Out;
-use crate::screen::{
-    Numbers, Verdict, counts_beside_window, is_acknowledged_before, is_repeated_and_acknowledges,
-    is_well_inside, judge,
-};
-use crate::segment::{Change, Header, Reply, Segment, bare};
-
-/// Between two acknowledgments for segments that are not shown to smoltcp.
-const CHALLENGE_TIME: Duration = Duration::from_secs(1);
+use crate::screen::{Numbers, Verdict, counts_beside_window, is_repeated_and_acknowledges, judge};
+use crate::segment::{Change, Header, Reply, Segment, bare, header_len, window_scale};
 
 impl Connection {
-    /// What the other side has acknowledged (SND.UNA), as smoltcp has it. None before both sides have begun.
-    pub(super) fn heard(&self) -> Option<u32> {
-        if !self.was_established {
-            return None;
-        }
-        let socket = self.view();
-        let is_end_heard = matches!(socket.state(), State::FinWait2 | State::TimeWait);
-        let octets = self.written.wrapping_sub(socket.send_queue() as u32);
-        Some(self.seen.first?.wrapping_add(octets).wrapping_add(is_end_heard.into()))
-    }
-
-    fn has_heard_end(&self) -> bool {
-        matches!(self.state(), State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
+    fn heard(&self) -> Option<u32> {
+        self.ledger.heard(&self.held())
     }
 
     /// The numbers by which a segment is judged. None before both sides have begun.
     pub(super) fn known(&self) -> Option<Numbers> {
-        let socket = self.view();
-        let owes_end = matches!(socket.state(), State::FinWait1 | State::Closing | State::LastAck);
-        let come = self.consumed.wrapping_add(socket.recv_queue() as u32);
-        Some(Numbers {
-            sent: self.seen.sent?,
-            acknowledged: self.heard()?,
-            reach: socket.send_capacity() as u32,
-            expected: self.begun?.wrapping_add(come).wrapping_add(self.has_heard_end().into()),
-            window: socket.recv_capacity() as u32,
-            owes_end: owes_end && socket.send_queue() == 0,
-        })
+        self.ledger.numbers(&self.held())
     }
 
     /// Whether smoltcp is to see a segment. Answers one that it is not to.
@@ -60,30 +33,30 @@ impl Connection {
         }
     }
 
-    /// Says what is expected: once in a second, whoever asks for more (RFC 5961, Section 7).
+    /// Says what is expected.
     fn acknowledge(&mut self, numbers: &Numbers, out: &mut Out, now: Instant) {
-        if self.challenged.is_none_or(|last| now >= last + CHALLENGE_TIME) {
-            self.challenged = Some(now);
+        if self.times.may_challenge(now) {
             let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
-            let window = self.seen.window;
-            out.reply(&self.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
+            let window = self.ledger.seen.window();
+            out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
         }
     }
 
     pub(super) fn take(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
         let header = &segment.header;
-        if !self.screen(header, out, now) {
+        if self.ledger.is_beyond_first_window(header) || !self.screen(header, out, now) {
             return;
         }
         let (was, heard) = (self.state(), self.heard());
         let known = self.known();
-        let beside =
-            known.filter(|numbers| counts_beside_window(header, numbers, self.seen.window));
+        let said = self.ledger.seen.window();
+        let beside = known.filter(|numbers| counts_beside_window(header, numbers, said));
         let change = known.map_or_else(Change::default, |numbers| Change {
             sequence: beside.map(|numbers| numbers.expected),
-            ..self.change(header, &numbers)
+            ..self.ledger.change(header, &numbers)
         });
-        self.note(header, &change);
+        let held = self.held();
+        self.ledger.note(header, &change, &held);
         let altered = segment.altered(&change);
         self.show(altered.as_deref().unwrap_or(segment.packet), out, now);
         if change.hides_end {
@@ -95,7 +68,7 @@ impl Connection {
         {
             let window = change.window.unwrap_or(header.window);
             let told = (TcpControl::None, numbers.expected, header.acknowledgment, window);
-            self.show(&bare(&self.ends, told), out, now);
+            self.show(&bare(&self.place.ends, told), out, now);
         }
         if was != State::Closed && header.is_rst() && self.state() == State::Closed {
             self.was_reset = true;
@@ -103,7 +76,8 @@ impl Connection {
         if matches!(was, State::Listen | State::SynSent)
             && matches!(self.state(), State::SynReceived | State::Established)
         {
-            self.begun = Some(header.sequence.wrapping_add(1));
+            let scale = window_scale(&segment.packet[header_len(segment.packet)..]);
+            self.ledger.begin(header.sequence, scale);
         }
         // Who probes waits for an answer.
         if let Some(numbers) = beside {
@@ -111,44 +85,8 @@ impl Connection {
         }
         self.see_state();
         if self.role == Role::Orphan && self.heard() != heard {
-            self.deadline = Some(now + ORPHAN_TIME.into());
+            self.times.give(ORPHAN_TIME, now);
         }
-    }
-
-    /// What smoltcp is to see otherwise than it has come.
-    fn change(&self, header: &Header, numbers: &Numbers) -> Change {
-        let mut change = Change::default();
-        if is_acknowledged_before(header, numbers) {
-            // Its window is as old (RFC 9293, Section 3.10.7.4).
-            change.acknowledgment = Some(numbers.acknowledged);
-            change.window = Some(self.room);
-        }
-        // With the FIN acknowledged, nothing is left to be sent: smoltcp would probe the window without end.
-        let is_all = header.is_ack() && header.acknowledgment == numbers.sent;
-        if self.seen.has_ended && is_all && header.window == 0 {
-            change.window = Some(1);
-        }
-        change.hides_end = header.is_fin()
-            && header.has_data()
-            && !is_well_inside(header, self.seen.acknowledged, self.seen.window);
-        change
-    }
-
-    /// Notes what a segment says that smoltcp does not tell.
-    fn note(&mut self, header: &Header, change: &Change) {
-        if !header.is_ack() || header.is_rst() {
-            return;
-        }
-        let is_overtaken = |heard: u32| heard.wrapping_sub(header.acknowledgment).cast_signed() > 0;
-        // The window of a SYN is not scaled (RFC 7323, Section 2.2).
-        if !header.is_syn()
-            && change.acknowledgment.is_none()
-            && !self.heard().is_some_and(is_overtaken)
-        {
-            self.room = header.window;
-        }
-        let is_repeated = self.heard() == Some(header.acknowledgment) && header.is_empty();
-        self.has_repeated |= is_repeated && self.seen.sent != self.heard();
     }
 
     /// smoltcp sees a packet.
@@ -163,12 +101,12 @@ impl Connection {
     fn show_end(&mut self, header: &Header, change: &Change, out: &mut Out, now: Instant) {
         let Some(numbers) = self.known() else { return };
         let is_next = header.end().wrapping_sub(1) == numbers.expected;
-        if !is_next || !header.is_ack() || self.has_heard_end() {
+        if !is_next || !header.is_ack() || self.held().has_heard_end() {
             return;
         }
         let acknowledgment = change.acknowledgment.unwrap_or(header.acknowledgment);
         let window = change.window.unwrap_or(header.window);
         let fin = (TcpControl::Fin, numbers.expected, acknowledgment, window);
-        self.show(&bare(&self.ends, fin), out, now);
+        self.show(&bare(&self.place.ends, fin), out, now);
     }
 }
