@@ -40,6 +40,9 @@ mod listening;
 mod out;
 mod owned;
 mod screen;
+#[cfg(test)]
+#[path = "../tests/scripts/mod.rs"]
+mod scripts;
 mod seat;
 mod segment;
 mod shared;
