@@ -21,6 +21,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use log::Level;
+use quicket_clerk::Room;
 use quicket_ring::Bell;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -171,6 +172,7 @@ impl Daemon {
                 bell: Arc::new(theirs),
                 namespace,
                 is_awaited: Arc::default(),
+                room: Room::default(),
             },
             findings,
             bell,
@@ -370,10 +372,22 @@ impl Daemon {
         has_descriptors(&self.users, self.limit, user)
     }
 
-    /// Whether descriptors come with the next message for which this process has no room.
-    fn is_beyond_room(&self, socket: &OwnedFd) -> bool {
-        !has_room(&self.users, self.limit, self.porter.as_ref())
-            && local::brings_descriptors(socket.as_fd())
+    /// Receives a message; none if it brings descriptors for which this process has no room.
+    fn receive(
+        &self,
+        socket: &OwnedFd,
+        buffer: &mut [u8],
+    ) -> Option<Result<(usize, Vec<OwnedFd>), Errno>> {
+        let reading = self.desk.room.read();
+        if !has_room(&self.users, self.limit, self.porter.as_ref(), &reading) {
+            match quicket_clerk::brings_descriptors(socket.as_fd()) {
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Behind another error there may be some.
+                Ok(true) | Err(_) => return None,
+            }
+        }
+        Some(local::receive(socket.as_fd(), buffer))
     }
 
     /// Ends a connection, with its port and tuples.
