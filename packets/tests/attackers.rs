@@ -14,10 +14,14 @@ use quicket_packets::client::Port;
 use quicket_packets::{Layout, Reason, compose};
 use quicket_ring::{Consumer, Descriptor, Producer, Way};
 
+/// What goes on takes less, also where tests share a core.
+const LONG: Duration = Duration::from_secs(120);
+
 /// Two stacks exchange frames while something else goes on: all come, in their order.
 fn exchange(one: &mut Stack, other: &mut Stack, while_true: &AtomicBool) -> u64 {
-    let mut number = 0_u64;
+    let (mut number, begun) = (0_u64, Instant::now());
     while while_true.load(Ordering::Relaxed) || number < 200 {
+        assert!(begun.elapsed() < LONG, "what goes on meanwhile has no end");
         one.send(other.address, &number.to_ne_bytes());
         assert_eq!(other.receive(), (one.address, number.to_ne_bytes().to_vec()));
         other.send(one.address, &number.to_ne_bytes());

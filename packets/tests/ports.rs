@@ -40,7 +40,9 @@ fn a_batch_is_one_publication_and_none_of_it_is_lost() {
     let (mut one, mut other) = (switch.stack("127.0.0.1"), switch.stack("127.0.0.1"));
     let (from, to) = (one.address, other.address);
     let (mut sent, mut received) = (0_u64, 0_u64);
+    let begun = std::time::Instant::now();
     while received < 50_000 {
+        assert!(begun.elapsed() < 3 * common::PATIENCE, "{received} have come");
         if sent - received < 64 {
             let room = 64 - (sent - received);
             let end = sent + room;
@@ -239,7 +241,9 @@ fn children_that_begin_meanwhile_cost_no_port() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let spawning = scope.spawn(|| {
+            let begun = std::time::Instant::now();
             while !is_over.load(Ordering::Relaxed) {
+                assert!(begun.elapsed() < 6 * common::PATIENCE, "ports are not opened");
                 assert!(Command::new("true").status().unwrap().success());
             }
         });

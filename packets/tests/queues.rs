@@ -48,7 +48,8 @@ fn echo(queue: &mut Queue, here: SocketAddr, all: &AtomicU64) -> HashMap<u16, u6
             let to = SocketAddr::new(here.ip(), port);
             let mut once = Some(());
             while once.is_some() {
-                queue.wait_for_room(Some(PATIENCE)).unwrap();
+                assert!(queue.wait_for_room(Some(PATIENCE)).unwrap(), "there is no room");
+                assert!(begun.elapsed() < PATIENCE, "it does not leave");
                 let write = |slot: &mut [u8]| {
                     once.take().and_then(|()| compose::udp(slot, here, to, &number.to_ne_bytes()))
                 };

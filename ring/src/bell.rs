@@ -189,9 +189,7 @@ impl Bell {
         });
         Ok(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], time.as_ref())? > 0)
     }
-}
 
-impl Bell {
     /// Whether the other end is closed. Rings stay where they are.
     ///
     /// # Errors

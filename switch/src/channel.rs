@@ -37,11 +37,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::libc;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
+use quicket_clerk::Clerk;
 use quicket_udp::{Arrival, Outgoing, Port};
 use quicket_wire::EcnCodepoint;
 
 use crate::borrower::Borrower;
-use crate::clerk::Clerk;
 use crate::sys::{self, BATCH, Rights};
 
 /// Octets before the datagrams of a train.

@@ -32,7 +32,6 @@
 pub mod activation;
 mod borrower;
 pub mod channel;
-mod clerk;
 pub mod client;
 pub mod daemon;
 pub mod environment;

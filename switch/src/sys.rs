@@ -132,8 +132,6 @@ impl Rights {
 pub(crate) struct Received {
     pub(crate) len: usize,
     pub(crate) rights: Rights,
-    /// Something has come with it.
-    pub(crate) has_control: bool,
     /// It is longer than its room.
     is_long: bool,
 }
@@ -252,8 +250,7 @@ fn receive_whole(
     let descriptors = unsafe { descriptors(&header) };
     let is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
     let is_long = header.msg_flags & libc::MSG_TRUNC != 0;
-    let has_control = header.msg_controllen > 0 || is_cut;
-    Ok(Received { len, rights: Rights { descriptors, is_cut }, has_control, is_long })
+    Ok(Received { len, rights: Rights { descriptors, is_cut }, is_long })
 }
 
 /// Of which domain and type a socket is, which no other call on it holds up. An error for what is no socket.

@@ -355,7 +355,10 @@ fn the_next_switch_has_the_socket_again() {
         address["programs"].as_array().is_some_and(|programs| programs.len() == 2)
     });
     client.send_to(&numbered(&packet, 20), other.address).unwrap();
-    while number_in(&other.workers[0].handed()) < 20 {}
+    let begun = Instant::now();
+    while number_in(&other.workers[0].handed()) < 20 {
+        assert!(begun.elapsed() < LONG, "it does not come");
+    }
     let handed = read(&one.reader.seen.handed);
     let sent = one.flood_until(&client, sent, || read(&one.reader.seen.handed) > handed);
     one.flood_until(&client, sent, || is_lent(&switch.address()));
@@ -472,6 +475,7 @@ fn one_that_is_killed_while_it_reads_takes_nobody_with_it() {
     // What it had just read is lost with it.
     let mut came = other.workers[0].handed();
     while number_in(&came) < 99 {
+        assert!(begun.elapsed() < LONG, "they do not all come");
         came = other.workers[0].handed();
     }
     assert!(begun.elapsed() < Duration::from_secs(5));

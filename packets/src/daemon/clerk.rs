@@ -1,22 +1,21 @@
-//! The thread that touches what a user has handed over.
+//! The thread that touches what a user has handed over (`quicket-clerk`).
 //!
 //! A descriptor of somebody else can have any call on it wait: a file of his own file system when it is closed, a socket
-//! that he keeps locked when it is asked for its address, a connection that lingers. The same is so of a local socket that he
-//! has sent something to, as descriptors may be in there, which the kernel closes with it. So each user has a thread for
-//! that, which keeps that user waiting, and nobody else.
+//! that he keeps locked when it is asked for its address. So each user has a thread for that, which keeps that user waiting, and
+//! nobody else.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::{io, thread};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
+use quicket_clerk::{Room, put_down};
 use quicket_ring::Bell;
-use rustix::net::{Shutdown, SocketType, shutdown, sockopt};
 
-use crate::protocol::{Answer, MAX_MESSAGE};
+use crate::protocol::Answer;
 use crate::tuple::Tuple;
-use crate::{evidence, hold, local};
+use crate::{evidence, hold};
 
 /// What a socket has been found to prove, for the connection that handed it over.
 pub(super) struct Finding {
@@ -26,34 +25,19 @@ pub(super) struct Finding {
     pub(super) result: Result<(Tuple, OwnedFd), Answer>,
 }
 
-enum Job {
+enum Work {
     Check {
         connection: usize,
         serial: u64,
         user: u32,
         socket: OwnedFd,
     },
-    /// What he has handed over.
-    Close(OwnedFd),
-    /// A local socket, the other end of which he has or had.
-    End(OwnedFd),
     /// What the switch has made.
     Free(OwnedFd),
 }
 
-/// Descriptors that are not closed yet.
-#[derive(Default)]
-struct Count {
-    all: AtomicUsize,
-    /// Those that somebody else decides how many there are of.
-    handed: AtomicUsize,
-}
-
-/// The switch's side of it.
-pub(super) struct Clerk {
-    jobs: Sender<Job>,
-    count: Arc<Count>,
-}
+/// The switch's side of it. The thread ends when this is dropped and its work is done.
+pub(super) struct Clerk(quicket_clerk::Clerk<Work>);
 
 /// Where it says what it has found.
 #[derive(Clone)]
@@ -63,107 +47,70 @@ pub(super) struct Desk {
     pub(super) namespace: u64,
     /// The switch wants to be told of each descriptor that is closed.
     pub(super) is_awaited: Arc<AtomicBool>,
+    /// What clerks take on out of connections that have ended.
+    pub(super) room: Room,
 }
 
 impl Clerk {
-    /// Starts the thread, which ends when this is dropped and its work is done.
+    /// Starts the thread.
     pub(super) fn start(desk: Desk) -> io::Result<Self> {
-        let (jobs, work) = channel();
-        let count = Arc::new(Count::default());
-        let counted = Arc::clone(&count);
-        thread::Builder::new().name("clerk".into()).spawn(move || run(work, &desk, &counted))?;
-        Ok(Self { jobs, count })
+        let (bell, is_awaited) = (Arc::clone(&desk.bell), Arc::clone(&desk.is_awaited));
+        let done = move || {
+            if is_awaited.load(Ordering::Acquire) {
+                let _ = bell.ring();
+            }
+        };
+        let room = desk.room.clone();
+        quicket_clerk::Clerk::start_with(room, move |work| desk.perform(work), done).map(Self)
     }
 
     /// One that never gets anything done.
     #[cfg(test)]
     pub(super) fn stuck() -> Self {
-        Self { jobs: channel().0, count: Arc::default() }
+        Self(quicket_clerk::Clerk::stuck(0))
     }
 
     /// Finds out what a socket proves.
     pub(super) fn check(&self, connection: usize, serial: u64, user: u32, socket: OwnedFd) {
-        self.give(Job::Check { connection, serial, user, socket });
+        self.0.check(Work::Check { connection, serial, user, socket });
     }
 
     /// Closes descriptors that he has handed over.
     pub(super) fn close(&self, descriptors: impl IntoIterator<Item = OwnedFd>) {
-        descriptors.into_iter().for_each(|descriptor| self.give(Job::Close(descriptor)));
+        self.0.close(descriptors);
     }
 
     /// Ends local sockets that he has the other ends of, which see it at once.
     pub(super) fn end(&self, sockets: impl IntoIterator<Item = OwnedFd>) {
-        for socket in sockets {
-            // From now on nothing comes in.
-            let _ = shutdown(&socket, Shutdown::Both);
-            self.give(Job::End(socket));
-        }
+        sockets.into_iter().for_each(|socket| self.0.end(socket));
     }
 
     /// Closes what the switch has made: there may be much of it.
     pub(super) fn free(&self, sockets: impl IntoIterator<Item = OwnedFd>) {
-        sockets.into_iter().for_each(|socket| self.give(Job::Free(socket)));
+        sockets.into_iter().for_each(|socket| self.0.free(Work::Free(socket)));
     }
 
     /// How many descriptors wait for it.
     pub(super) fn held(&self) -> usize {
-        self.count.all.load(Ordering::Relaxed)
+        self.0.held()
     }
 
     /// ... of which he decides how many there are.
     pub(super) fn handed(&self) -> usize {
-        self.count.handed.load(Ordering::Relaxed)
-    }
-
-    fn give(&self, job: Job) {
-        self.count.all.fetch_add(1, Ordering::Relaxed);
-        if !matches!(job, Job::Free(_)) {
-            self.count.handed.fetch_add(1, Ordering::Relaxed);
-        }
-        // It goes on until this is dropped; a panic there, of which there is none, would be that of the process.
-        let _ = self.jobs.send(job);
+        self.0.waiting()
     }
 }
 
-fn run(work: Receiver<Job>, desk: &Desk, count: &Count) {
-    for job in work {
-        let is_handed = !matches!(job, Job::Free(_));
-        match job {
-            Job::Check { connection, serial, user, socket } => {
-                let result = check(socket, desk.namespace);
+impl Desk {
+    fn perform(&self, work: Work) {
+        match work {
+            Work::Check { connection, serial, user, socket } => {
+                let result = check(socket, self.namespace);
                 // The switch has ended, if there is nobody.
-                let _ = desk.findings.send(Finding { connection, serial, user, result });
-                let _ = desk.bell.ring();
+                let _ = self.findings.send(Finding { connection, serial, user, result });
+                let _ = self.bell.ring();
             }
-            Job::Close(descriptor) => put_down(descriptor),
-            Job::End(socket) => empty(&socket, count),
-            Job::Free(socket) => hold::release(socket),
-        }
-        count.all.fetch_sub(1, Ordering::Relaxed);
-        if is_handed {
-            count.handed.fetch_sub(1, Ordering::Relaxed);
-        }
-        if desk.is_awaited.load(Ordering::Acquire) {
-            let _ = desk.bell.ring();
-        }
-    }
-}
-
-/// Closes what is left in a local socket.
-fn empty(socket: &OwnedFd, count: &Count) {
-    let mut buffer = [0; MAX_MESSAGE];
-    // A bell, which is a stream, has no empty messages.
-    let is_stream = sockopt::socket_type(socket) == Ok(SocketType::STREAM);
-    while is_stream || local::has_more(socket.as_fd()) {
-        let Ok((len, descriptors)) = local::receive(socket.as_fd(), &mut buffer) else { break };
-        if is_stream && len == 0 && descriptors.is_empty() {
-            break;
-        }
-        // The process has so many fewer while one of them waits.
-        count.all.fetch_add(descriptors.len(), Ordering::Relaxed);
-        for descriptor in descriptors {
-            put_down(descriptor);
-            count.all.fetch_sub(1, Ordering::Relaxed);
+            Work::Free(socket) => hold::release(socket),
         }
     }
 }
@@ -184,11 +131,4 @@ fn check(socket: OwnedFd, namespace: u64) -> Result<(Tuple, OwnedFd), Answer> {
             Err(answer)
         }
     }
-}
-
-/// Closes what somebody has handed over. A connection of TCP that lingers (SO_LINGER) is not waited for.
-fn put_down(descriptor: OwnedFd) {
-    // It is a socket, or it does not linger.
-    let _ = sockopt::set_socket_linger(&descriptor, None);
-    drop(descriptor);
 }

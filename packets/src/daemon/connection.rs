@@ -104,11 +104,10 @@ impl Daemon {
                 return self.close(at);
             }
             let Some(Some(connection)) = self.connections.get(at) else { return };
-            if self.is_beyond_room(&connection.socket) {
-                return self.be_patient(at, serial);
-            }
             let mut buffer = [0; MAX_MESSAGE];
-            let received = local::receive(connection.socket.as_fd(), &mut buffer);
+            let Some(received) = self.receive(&connection.socket, &mut buffer) else {
+                return self.be_patient(at, serial);
+            };
             let (len, mut descriptors) = match received {
                 Ok((0, descriptors)) => {
                     self.put_away(user, serial, descriptors);

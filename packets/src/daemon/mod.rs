@@ -8,6 +8,7 @@ pub(crate) mod fuzz;
 mod open;
 mod place;
 mod reserve;
+mod shortage;
 mod user;
 
 use std::collections::{HashMap, HashSet};
@@ -16,11 +17,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use log::Level;
+use quicket_clerk::Room;
 use quicket_ring::Bell;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -40,6 +41,7 @@ use connection::Connection;
 use devices::Works;
 use place::Place;
 use reserve::Reserved;
+use shortage::Shortage;
 use user::{User, has_descriptors, has_room};
 
 pub use reserve::MAX_RESERVED;
@@ -54,8 +56,6 @@ pub const MAX_CONNECTIONS: usize = 1024;
 const TURNS_PER_LOOK: u32 = 16;
 /// After so much time they are listened to in a turn without frames, as others may have had this core meanwhile.
 const LOOK_TIME: Duration = Duration::from_micros(50);
-/// After so much time it is tried again whether programs can be let in.
-const DEAF_TIME: Duration = Duration::from_millis(100);
 /// What is looked at then.
 const EVENTS: usize = 32;
 /// Why a port is closed.
@@ -94,16 +94,17 @@ impl Pace {
     }
 }
 
+/// Lines of the log that programs without an account cause.
+#[derive(Default)]
+struct Said {
+    nobody_is_let_in: Told,
+    one_was_not_let_in: Told,
+}
+
 /// The switch for packets.
 pub struct Daemon {
     listener: OwnedFd,
-    /// The listener is not watched, as this process or the system has no descriptors or memory left.
-    is_deaf: bool,
-    /// When it is watched again, if it was not before.
-    listens_at: Instant,
-    /// Connections whose next message has no room yet, each with its serial number, and when they are looked at again.
-    crowded: Vec<(usize, u64)>,
-    has_room_at: Instant,
+    shortage: Shortage,
     events: OwnedFd,
     forwarder: Forwarder,
     connections: Vec<Option<Connection>>,
@@ -118,8 +119,7 @@ pub struct Daemon {
     /// Queues of all ports beside their first ones.
     queues: usize,
     serial: u64,
-    /// What was said of those who cannot connect, and of each who was not let in.
-    told: [Told; 2],
+    said: Said,
     desk: Desk,
     findings: Receiver<Finding>,
     bell: Bell,
@@ -151,10 +151,7 @@ impl Daemon {
         Ok(Self {
             _place: place,
             listener,
-            is_deaf: false,
-            listens_at: Instant::now(),
-            crowded: Vec::new(),
-            has_room_at: Instant::now(),
+            shortage: Shortage::default(),
             events,
             forwarder: Forwarder::new(seed),
             connections: Vec::new(),
@@ -165,12 +162,13 @@ impl Daemon {
             memory: 0,
             queues: 0,
             serial: 0,
-            told: Default::default(),
+            said: Said::default(),
             desk: Desk {
                 findings: sender,
                 bell: Arc::new(theirs),
                 namespace,
                 is_awaited: Arc::default(),
+                room: Room::default(),
             },
             findings,
             bell,
@@ -214,8 +212,7 @@ impl Daemon {
         }
         self.forwarder.network().watch(self.events.as_fd(), token(DEVICE, 0));
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let tries = self.is_deaf || !self.crowded.is_empty();
-        let patience = [self.forwarder.network().patience(), tries.then_some(DEAF_TIME)];
+        let patience = [self.forwarder.network().patience(), self.shortage.patience()];
         let owed = patience.into_iter().flatten().min().and_then(|time| time.try_into().ok());
         let time = match self.forwarder.is_active() {
             true => Some(&at_once),
@@ -227,15 +224,7 @@ impl Daemon {
             Err(Errno::INTR) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        // Others may have had what was missing, and nothing tells when they give it back.
-        if self.is_deaf && self.listens_at <= Instant::now() {
-            self.listen_again();
-        }
-        if !self.crowded.is_empty() && self.has_room_at <= Instant::now() {
-            for (at, serial) in std::mem::take(&mut self.crowded) {
-                self.resume(at, serial);
-            }
-        }
+        self.try_again();
         for event in events {
             let (data, flags) = (event.data.u64(), event.flags);
             let number = data as u32;
@@ -271,14 +260,16 @@ impl Daemon {
             Ok(socket) => socket,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 let line = "no program can connect for now: no descriptors or memory left";
-                self.told[0].say(Level::Warn, format_args!("{line}"));
+                self.said.nobody_is_let_in.say(Level::Warn, format_args!("{line}"));
                 return self.be_deaf();
             }
             // Gone again.
             Err(_) => return,
         };
         if let Err(why) = self.welcome(socket) {
-            self.told[1].say(Level::Info, format_args!("a program was not let in: {why}"));
+            self.said
+                .one_was_not_let_in
+                .say(Level::Info, format_args!("a program was not let in: {why}"));
         }
     }
 
@@ -312,7 +303,7 @@ impl Daemon {
         porter.end([socket]);
         if porter.handed() >= MAX_HANDED_OF_OTHERS {
             let line = "no program can connect: others have sent what cannot be closed yet";
-            self.told[0].say(Level::Warn, format_args!("{line}"));
+            self.said.nobody_is_let_in.say(Level::Warn, format_args!("{line}"));
             self.be_deaf();
             // It may have been closed just before.
             self.listen_again();
@@ -370,10 +361,22 @@ impl Daemon {
         has_descriptors(&self.users, self.limit, user)
     }
 
-    /// Whether descriptors come with the next message for which this process has no room.
-    fn is_beyond_room(&self, socket: &OwnedFd) -> bool {
-        !has_room(&self.users, self.limit, self.porter.as_ref())
-            && local::brings_descriptors(socket.as_fd())
+    /// Receives a message; none if it brings descriptors for which this process has no room.
+    fn receive(
+        &self,
+        socket: &OwnedFd,
+        buffer: &mut [u8],
+    ) -> Option<Result<(usize, Vec<OwnedFd>), Errno>> {
+        let reading = self.desk.room.read();
+        if !has_room(&self.users, self.limit, self.porter.as_ref(), &reading) {
+            match quicket_clerk::brings_descriptors(socket.as_fd()) {
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Behind another error there may be some.
+                Ok(true) | Err(_) => return None,
+            }
+        }
+        Some(local::receive(socket.as_fd(), buffer))
     }
 
     /// Ends a connection, with its port and tuples.
@@ -409,31 +412,6 @@ impl Daemon {
             user.retire(serial);
         }
         self.listen_again();
-    }
-
-    /// Lets programs in again, if there is room now.
-    fn listen_again(&mut self) {
-        let is_full = |porter: &Clerk| porter.handed() >= MAX_HANDED_OF_OTHERS;
-        if !self.is_deaf || self.porter.as_ref().is_some_and(is_full) {
-            return;
-        }
-        let again = epoll::add(&self.events, &self.listener, token(LISTENER, 0), EventFlags::IN);
-        self.is_deaf = again.is_err();
-        self.desk.is_awaited.store(self.is_deaf, Ordering::Release);
-    }
-
-    /// Lets nobody in until something is closed, or some time is over.
-    fn be_deaf(&mut self) {
-        self.desk.is_awaited.store(true, Ordering::Release);
-        self.is_deaf = epoll::delete(&self.events, &self.listener).is_ok();
-        self.listens_at = Instant::now() + DEAF_TIME;
-    }
-
-    /// Hears nothing of a connection for some time: the descriptors of its next message have no room.
-    fn be_patient(&mut self, at: usize, serial: u64) {
-        self.suspend(at);
-        self.crowded.push((at, serial));
-        self.has_room_at = Instant::now() + DEAF_TIME;
     }
 
     /// Hears nothing of a descriptor any more. Closing it is not enough: a child of this process that has not called

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 
+use quicket_clerk::{MAX_DESCRIPTORS, Reading};
+
 use super::clerk::{Clerk, Desk};
-use crate::local::MAX_DESCRIPTORS;
 use crate::told::Told;
 
 /// Users who have something there.
@@ -29,7 +30,7 @@ pub const MAX_HANDED_PER_USER: usize = 512;
 const MAX_GONE: usize = 64;
 /// ... of who cannot be let in, as there is no room for another user: beyond that nobody is let in.
 pub const MAX_HANDED_OF_OTHERS: usize = 512;
-/// Descriptors of the process that no user has: those of the switch itself and of devices, and those that a clerk takes in at a time.
+/// Descriptors of the process that no user has: those of the switch itself and of devices, and those that clerks take on at a time.
 pub const RESERVED_DESCRIPTORS: usize = 256;
 
 /// The account of a user, told by the number that the system has for him (SO_PEERCRED).
@@ -169,10 +170,16 @@ pub(super) fn has_descriptors(users: &HashMap<u32, User>, limit: usize, user: u3
     his < limit.saturating_sub(RESERVED_DESCRIPTORS + used)
 }
 
-/// Whether the descriptors of a message have room in this process. The kernel closes those that have none within the call that reads it,
-/// and that may wait as long as who sent them likes.
-pub(super) fn has_room(users: &HashMap<u32, User>, limit: usize, porter: Option<&Clerk>) -> bool {
-    used(users) + porter.map_or(0, Clerk::held) + MAX_DESCRIPTORS + OWN_DESCRIPTORS <= limit
+/// Whether the descriptors of a message that is read now have room in this process. The kernel closes those that
+/// have none within the call that reads it, and that may wait as long as who sent them likes.
+pub(super) fn has_room(
+    users: &HashMap<u32, User>,
+    limit: usize,
+    porter: Option<&Clerk>,
+    reading: &Reading<'_>,
+) -> bool {
+    let used = used(users) + porter.map_or(0, Clerk::held) + reading.taken();
+    used + MAX_DESCRIPTORS + OWN_DESCRIPTORS <= limit
 }
 
 fn used(users: &HashMap<u32, User>) -> usize {

@@ -6,6 +6,18 @@ impl Netlink {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
         Self { socket, ..Self::open().unwrap() }
     }
+
+    /// One whose lists change all the time while they are made, as long as the other one is there.
+    pub(in crate::device) fn restless() -> (Self, OwnedFd) {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let pair = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None);
+        let (socket, other) = pair.unwrap();
+        for sequence in 1..=64 {
+            let end = Request::new(DONE, &[0; 4]).finish(INTERRUPTED, sequence);
+            rustix::net::send(&other, &end, SendFlags::DONTWAIT).unwrap();
+        }
+        (Self { socket, ..Self::open().unwrap() }, other)
+    }
 }
 
 #[test]

@@ -139,7 +139,8 @@ impl Network {
         Err(io::Error::other("the device has changed meanwhile, or its VLANs cannot be served"))
     }
 
-    /// Looks up where the addresses of this host are, and which VLANs come by devices. Until that is known, none is served.
+    /// Looks up where the addresses of this host are, and which VLANs come by devices. Until that is known, none is served. A list that
+    /// changes while the kernel makes it says nothing: what there was stays until there is a whole one.
     ///
     /// # Errors
     ///
@@ -150,6 +151,10 @@ impl Network {
         match shared.look() {
             Ok(true) => self.arrange(),
             Ok(false) => {}
+            Err(error) if was_known && error.kind() == io::ErrorKind::Interrupted => {
+                log::debug!("{error}");
+                return Err(error);
+            }
             Err(error) => {
                 shared.vlans.forget();
                 if was_known {

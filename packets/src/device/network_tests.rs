@@ -142,6 +142,31 @@ fn what_the_system_has_not_said_is_asked_for_again() {
 }
 
 #[test]
+fn what_changes_while_it_is_listed_closes_nothing_and_is_asked_for_again() {
+    if !is_permitted() {
+        return;
+    }
+    let (mut network, _wire) = network();
+    let vlan = Vlan { below: network.devices[0].index(), number: 7 };
+    network.pretend(7);
+    let has_vlan =
+        |network: &mut Network| network.known().vlans.tagged(vlan.below, vlan.number).is_ok();
+    let (tables, _other) = Netlink::restless();
+    *network.known().ways.tables() = tables;
+    ip(&format!("addr add {ADDRESS}/24 dev va"));
+    network.settle();
+    assert!(network.known().is_owed && !network.has(ADDRESS));
+    assert!(has_vlan(&mut network), "it is served on");
+    assert!(network.patience().is_some_and(|time| time > GATHERING), "not at once");
+    // A whole list says that there is no such device.
+    *network.known().ways.tables() = Netlink::open().unwrap();
+    network.settle();
+    assert!(!network.known().is_owed && network.has(ADDRESS));
+    assert!(!has_vlan(&mut network));
+    assert_eq!(network.take_broken(), None);
+}
+
+#[test]
 fn a_device_whose_vlans_cannot_be_served_is_tried_again_and_then_let_go() {
     if !is_permitted() {
         return;

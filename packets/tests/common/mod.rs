@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 mod switch;
+pub mod users;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

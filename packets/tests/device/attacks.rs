@@ -109,7 +109,7 @@ fn frames_of_loopback_and_with_sources_of_this_host_come_to_nobody() {
             send_frame(&wire, later, one.address);
             dropped() > before
         });
-        while !one.has_nothing() {}
+        until("there is something all the time", || one.has_nothing());
         ip("addr del 192.0.2.77/24 dev va");
         // None of these is the switch's.
         let before = listed(&switch).counters;

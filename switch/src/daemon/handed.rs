@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 
+use quicket_clerk::Clerk;
+
 use super::Daemon;
 use super::program::turn_off;
-use crate::clerk::Clerk;
 use crate::protocol::{Refusal, Refused};
 
 /// Other users who are heard at a time.
@@ -137,10 +138,10 @@ mod tests {
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
 
+    use quicket_clerk::testing::lingering;
     use quicket_udp::Port;
 
     use super::*;
-    use crate::clerk::tests::lingering;
     use crate::daemon::MAX_CONNECTIONS_OF_TENANT;
     use crate::daemon::testing::{self, System};
     use crate::options::SocketOptions;
