@@ -14,7 +14,7 @@ use super::group::Steering;
 use super::loan::Lending;
 use super::{Aes128, Daemon};
 use crate::protocol::Secrets;
-use crate::registry::{AddressId, ListenAddress, MAX_ADDRESSES, RECYCLE_AFTER};
+use crate::registry::{AddressId, ListenAddress, RECYCLE_AFTER};
 use crate::router::Reader;
 
 /// How long an address without programs is kept whose last one was killed: its peers are reset
@@ -22,8 +22,6 @@ use crate::router::Reader;
 pub const LINGER: Duration = RECYCLE_AFTER;
 /// How many such addresses there are at most.
 pub const MAX_LINGERING: usize = 64;
-/// How long a program may take to let go of an address that it has left.
-const CLOSING_TIME: Duration = Duration::from_secs(2);
 
 /// An address that the switch reads.
 #[derive(Debug)]
@@ -165,10 +163,7 @@ impl Daemon {
             self.router.remove_address(id);
             self.forget_families(id);
             self.unpark(id);
-            self.closed.push((address.listen, self.now() + CLOSING_TIME));
-            if self.closed.len() > MAX_ADDRESSES {
-                self.closed.remove(0);
-            }
+            self.binding.note_closed(self.now(), address.listen);
         }
     }
 }

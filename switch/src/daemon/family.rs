@@ -253,7 +253,7 @@ impl Daemon {
         self.put_down(known.who.uid, [known.lifeline]);
         if let Some(stand_in) = known.stand_in {
             self.dismiss_stand_in(stand_in);
-            self.empty_since = std::time::Instant::now();
+            self.lifetime.note_leave();
             self.unpark(known.address);
             self.close_if_unused(known.address);
         }

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
-use quicket_engine::time::{Duration, Time};
+use quicket_engine::time::Duration;
 
 use super::address::{Address, reader};
 use super::family::is_lifeline;
@@ -24,9 +24,6 @@ use crate::registry::{
     Registered, Registration,
 };
 use crate::sys;
-
-/// How long a program may take to bind an address before another is asked to.
-const BINDING_TIME: Duration = Duration::from_secs(2);
 
 /// What a program brings beside channels, and what ends with a family.
 struct Brought {
@@ -98,7 +95,7 @@ impl Daemon {
                 return Err(reply);
             }
         };
-        self.binding.retain(|_, (binds, _)| *binds != process);
+        self.binding.end(process);
         let mut outlets: Vec<_> =
             came.drain(..usize::from(join.workers)).map(Outlet::new).collect();
         let who = self.programs.get(&process).map(Program::who);
@@ -230,22 +227,11 @@ impl Daemon {
         Ok(Brought { socket, keep, ledger })
     }
 
-    /// Has a program bind an address that is not known here; one at a time, so that nobody mistakes another program of
-    /// the switch for a stranger who has it.
+    /// Has a program bind an address that is not known here.
     fn have_bound(&mut self, process: ProcessId, listen: ListenAddress) -> Reply {
-        let now = self.now();
-        self.binding.retain(|_, (_, until)| now < *until);
-        self.closed.retain(|(_, until)| now < *until);
-        match self.binding.get(&listen) {
-            Some((other, _)) if *other != process => {
-                return refused(Refusal::Later, "another program is binding the address");
-            }
-            _ => {}
-        }
-        self.binding.insert(listen, (process, now + BINDING_TIME));
-        let closed = self.closed.iter().filter(|(address, _)| address.overlaps(&listen));
-        let until = closed.map(|(_, until)| *until).max().unwrap_or(Time::ZERO);
-        let patience = until.max(self.comes_back_until).since(now);
+        let Some(patience) = self.binding.begin(self.now(), process, listen) else {
+            return refused(Refusal::Later, "another program is binding the address");
+        };
         let patience = patience.as_nanos().div_ceil(1_000_000);
         Reply::Bind { patience: u32::try_from(patience).unwrap_or(u32::MAX) }
     }

@@ -3,11 +3,13 @@
 //! The only wait is for all events together. A program that does not read loses what was sent to it.
 
 mod address;
+mod binding;
 mod door;
 mod family;
 mod group;
 mod handed;
 mod join;
+mod lifetime;
 mod listener;
 mod loan;
 mod outgoing;
@@ -28,7 +30,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -40,14 +41,14 @@ use quicket_steering::BlockCipher;
 use quicket_udp::{Complaints, ReceiveBuffers};
 
 use crate::protocol::{self, Message};
-use crate::registry::{
-    AddressId, ListenAddress, ListenerId, Notice, ProcessId, RECLAIM_TIME, Receipts, Registry,
-};
+use crate::registry::{AddressId, ListenerId, Notice, ProcessId, Receipts, Registry};
 use crate::router::{Piece, Router};
 use crate::strikes::Strikes;
 use address::Address;
+use binding::Binding;
 use family::Families;
 use handed::Clerks;
+use lifetime::Lifetime;
 use park::Parked;
 use program::Program;
 use report::Counting;
@@ -116,8 +117,7 @@ pub struct Daemon {
     store: Option<Store>,
     /// What the switch before left to this one, and this one leaves to the next.
     heirloom: [u8; 32],
-    idle: Option<std::time::Duration>,
-    begun: Instant,
+    lifetime: Lifetime,
     own_uid: u32,
     registry: Registry,
     router: Router,
@@ -125,12 +125,8 @@ pub struct Daemon {
     addresses: BTreeMap<AddressId, Address>,
     programs: BTreeMap<ProcessId, Program>,
     seats: BTreeMap<ListenerId, ProcessId>,
-    /// Who is binding which address, and for how long others wait.
-    binding: BTreeMap<ListenAddress, (ProcessId, Time)>,
-    /// Addresses that were closed of late. Their programs may have them for a moment longer, until this time.
-    closed: Vec<(ListenAddress, Time)>,
-    /// Until when programs of the switch before this one, if it was killed, are expected to come back.
-    comes_back_until: Time,
+    /// Who may bind which address.
+    binding: Binding,
     /// Listeners that processes have from one another.
     families: Families,
     /// First packets that wait until it is known who gets them.
@@ -152,9 +148,7 @@ pub struct Daemon {
     buffers: Option<ReceiveBuffers>,
     complaints: Complaints,
     /// Until when nobody who connects is taken.
-    deaf_until: Option<Instant>,
-    /// Since when nobody is at an address. Connections that only ask do not keep the switch alive.
-    empty_since: Instant,
+    deaf_until: Option<std::time::Instant>,
 }
 
 /// What an event is about; the number goes with it.
@@ -246,8 +240,7 @@ impl Daemon {
             clerks: Clerks::default(),
             store: None,
             heirloom,
-            idle,
-            begun: Instant::now(),
+            lifetime: Lifetime::new(idle),
             own_uid,
             registry: Registry::new(Time::ZERO, own_uid, receipts, false),
             router: Router::new(crypto, secret, ReplyRates::default()),
@@ -255,9 +248,7 @@ impl Daemon {
             addresses: BTreeMap::new(),
             programs: BTreeMap::new(),
             seats: BTreeMap::new(),
-            binding: BTreeMap::new(),
-            closed: Vec::new(),
-            comes_back_until: if takes_over { Time::ZERO + RECLAIM_TIME } else { Time::ZERO },
+            binding: Binding::new(takes_over),
             families: Families::default(),
             parked: Parked::default(),
             strikes: Strikes::new(name, day.as_secs()),
@@ -270,7 +261,6 @@ impl Daemon {
             buffers: Some(ReceiveBuffers::new()),
             complaints: Complaints::default(),
             deaf_until: None,
-            empty_since: Instant::now(),
         })
     }
 
@@ -282,8 +272,7 @@ impl Daemon {
     }
 
     fn now(&self) -> Time {
-        let nanos = self.begun.elapsed().as_nanos();
-        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        self.lifetime.now()
     }
 
     /// Works until nobody has been there for a while, or `stop` is readable.
@@ -340,8 +329,7 @@ impl Daemon {
         if let Some(counting) = &self.counting {
             wait = wait.min(counting.time_left());
         }
-        if let (true, Some(idle)) = (self.is_unused(), self.idle) {
-            let left = idle.saturating_sub(self.empty_since.elapsed());
+        if let (true, Some(left)) = (self.is_unused(), self.lifetime.time_left()) {
             let left = Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
             wait = wait.min(left);
         }
@@ -351,8 +339,7 @@ impl Daemon {
     }
 
     fn is_over(&self) -> bool {
-        let Some(idle) = self.idle else { return false };
-        self.is_unused() && self.empty_since.elapsed() >= idle
+        self.is_unused() && self.lifetime.time_left() == Some(std::time::Duration::ZERO)
     }
 
     /// An address whose peers are still to be reset is there without a program.

@@ -395,7 +395,7 @@ impl Daemon {
             let _ = self.epoll.delete(life);
         }
         self.count_no_more(process);
-        self.binding.retain(|_, (binds, _)| *binds != process);
+        self.binding.end(process);
         if let Some(seat) = program.seat {
             let now = self.now();
             if !program.has_left && self.is_steered(seat.listener) {
@@ -429,7 +429,7 @@ impl Daemon {
         self.router.remove_listener(listener);
         self.release_sockets(listener);
         if self.seats.remove(&listener).is_some() {
-            self.empty_since = Instant::now();
+            self.lifetime.note_leave();
         }
     }
 }

@@ -137,7 +137,7 @@ impl Daemon {
             return json!({
                 "pid": std::process::id(),
                 "uid": self.own_uid,
-                "uptime_seconds": self.begun.elapsed().as_secs(),
+                "uptime_seconds": self.lifetime.seconds(),
                 "addresses": addresses.collect::<Vec<_>>(),
             });
         }
@@ -161,7 +161,7 @@ impl Daemon {
             "pid": std::process::id(),
             "uid": self.own_uid,
             "system": self.tenants.is_some(),
-            "uptime_seconds": self.begun.elapsed().as_secs(),
+            "uptime_seconds": self.lifetime.seconds(),
             "pins": self.router.pins.len(),
             "half_read_first_packets": self.router.first_packets().len(),
             "addresses": addresses.collect::<Vec<_>>(),

@@ -198,9 +198,7 @@ impl Daemon {
         process: ProcessId,
         listen: ListenAddress,
     ) -> Result<(UdpSocket, ListenAddress), Reply> {
-        let now = self.now();
-        let is_binding = |(other, until): &(ProcessId, _)| *other != process && now < *until;
-        if self.binding.get(&listen).is_some_and(is_binding) {
+        if self.binding.is_by_another(self.now(), process, &listen) {
             return Err(refused(Refusal::Later, "another program is binding the address"));
         }
         if let Some(socket) = self.take_stored(&listen) {
@@ -358,13 +356,13 @@ impl Daemon {
 
     /// How many connection IDs were made for a user in this second.
     fn made_for(&self, uid: u32) -> u32 {
-        let second = self.begun.elapsed().as_secs();
+        let second = self.lifetime.seconds();
         let made = self.tenants.as_ref().and_then(|tenants| tenants.minted.get(&uid));
         made.filter(|(then, _)| *then == second).map_or(0, |(_, made)| *made)
     }
 
     fn note_made(&mut self, uid: u32, count: u32) {
-        let (second, made) = (self.begun.elapsed().as_secs(), self.made_for(uid));
+        let (second, made) = (self.lifetime.seconds(), self.made_for(uid));
         let Some(tenants) = &mut self.tenants else { return };
         if tenants.minted.len() > REMEMBERED {
             tenants.minted.retain(|_, (then, _)| *then == second);
