@@ -159,7 +159,7 @@ impl Daemon {
             let Some(mut address) = self.addresses.remove(&id) else { return };
             let _ = self.epoll.delete(&address.socket);
             address.steering.end(&address.socket);
-            self.unstore(&address.listen);
+            self.store.release(&address.listen);
             self.router.remove_address(id);
             self.forget_families(id);
             self.unpark(id);

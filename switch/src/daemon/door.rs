@@ -28,26 +28,61 @@ pub(super) struct Quiet {
     noted: Vec<(ListenerId, u64)>,
 }
 
-impl Daemon {
-    /// Programs have come, gone, or said something: doors are looked at next time.
-    pub(super) const fn mind_doors(&mut self) {
-        self.doors_due = Time::ZERO;
+/// When it is looked which doors may be open, and whether any may be.
+#[derive(Debug, Default)]
+pub(super) struct Doors {
+    /// No kernel is to help: none is opened.
+    forwards: bool,
+    due: Time,
+    /// One waits for time to pass.
+    one_waits: bool,
+}
+
+impl Doors {
+    /// Has every datagram go through the switch.
+    pub(super) const fn keep_shut(&mut self) {
+        self.forwards = true;
     }
 
+    /// Whether every datagram goes through the switch.
+    pub(super) const fn are_kept_shut(&self) -> bool {
+        self.forwards
+    }
+
+    /// Programs have come, gone, or said something: doors are looked at next time.
+    pub(super) const fn mind(&mut self) {
+        self.due = Time::ZERO;
+    }
+
+    /// Whether it is time to look, which is then done.
+    fn begin_to_look(&mut self, now: Time) -> bool {
+        let is_due = now >= self.due;
+        if is_due {
+            (self.due, self.one_waits) = (now + LOOK, false);
+        }
+        is_due
+    }
+
+    /// When it is to be looked, if nothing happens until then.
+    pub(super) fn next_look(&self) -> Option<Time> {
+        self.one_waits.then_some(self.due)
+    }
+}
+
+impl Daemon {
     /// Opens and shuts doors, as far as it is time to look; and lets those in who have waited for that.
     pub(super) fn tend_doors(&mut self) {
         let now = self.now();
         self.end_quiet(now);
-        if now < self.doors_due {
+        if !self.doors.begin_to_look(now) {
             return;
         }
-        (self.doors_due, self.doors_wait) = (now + LOOK, false);
         let steered = self.addresses.iter().filter(|(_, address)| address.steering.is_on());
         for id in steered.map(|(id, _)| *id).collect::<Vec<_>>() {
             let open = self.door_of(id);
             let noting = self.who_could_have_door(now, id);
             let wanted = noting.filter(|listener| self.is_clear_for(*listener));
-            self.doors_wait |= noting.is_some() && wanted.is_none();
+            self.doors.one_waits |= noting.is_some() && wanted.is_none();
             if open.is_some() && open != wanted {
                 self.try_to_shut(id);
             } else if let (None, Some(listener)) = (open, wanted) {
@@ -70,7 +105,7 @@ impl Daemon {
     /// Who is alone and notes its clients.
     fn who_could_have_door(&self, now: Time, id: AddressId) -> Option<ListenerId> {
         let address = self.addresses.get(&id)?;
-        if self.forwards || address.steering.inherited {
+        if self.doors.are_kept_shut() || address.steering.inherited {
             return None;
         }
         let listener = self.registry.lone(now, id)?;
@@ -200,5 +235,25 @@ impl Daemon {
         let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
         let noting = seats.filter(|seat| seat.address == id && seat.ledger.is_some());
         noting.map(|seat| seat.listener).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doors_are_looked_at_now_and_then_and_when_programs_have_said_something() {
+        let now = Time::ZERO + LOOK;
+        let mut doors = Doors::default();
+        assert!(doors.begin_to_look(now));
+        assert!(!doors.begin_to_look(now + QUIET));
+        assert_eq!(doors.next_look(), None);
+        doors.one_waits = true;
+        assert_eq!(doors.next_look(), Some(now + LOOK));
+        doors.mind();
+        assert!(doors.begin_to_look(now + QUIET), "something was said");
+        assert_eq!(doors.next_look(), None, "none waits any more");
+        assert!(doors.begin_to_look(now + QUIET + LOOK));
     }
 }

@@ -59,14 +59,14 @@ impl Daemon {
                 listen = bound;
                 Some(socket)
             }
-            true => socket.or_else(|| self.take_stored(&listen)),
+            true => socket.or_else(|| self.store.take(&listen)),
             false => socket,
         };
         let joined = self.register(process, uid, join, listen);
         let joined = joined.inspect_err(|_| {
             // Nobody reads what was kept, and so nobody has it.
             if self.registry.address_id(&listen).is_none() && socket.is_some() {
-                self.unstore(&listen);
+                self.store.release(&listen);
             }
         })?;
         if let Some(displaced) = joined.displaced {
@@ -219,7 +219,7 @@ impl Daemon {
         let ledger = ledger.map_err(|error| invalid(&error.to_string()))?;
         if let Some(socket) = &socket {
             check_socket(socket, listen).map_err(|text| invalid(&text))?;
-        } else if self.has_stored(listen) {
+        } else if self.store.has(listen) {
             // Nobody has to bind it.
         } else if !self.is_tenant_process(process) && self.registry.address_id(listen).is_none() {
             return Err(self.have_bound(process, *listen));
@@ -367,7 +367,7 @@ impl Daemon {
             secrets,
             sockets: sockets.to_vec(),
             tenancy,
-            forwards: self.forwards,
+            forwards: self.doors.are_kept_shut(),
         }));
         let first = Some(address.socket.as_fd()).filter(|_| !has_socket);
         let handles = first.into_iter().chain(self.handles(listener.address(), sockets));
@@ -397,7 +397,7 @@ impl Daemon {
         let token = Token::Address(id.number());
         self.epoll.add(&address.socket, EpollEvent::new(EpollFlags::EPOLLIN, token.pack()))?;
         self.router.set_reader(id, reader);
-        self.store(&listen, &address.socket);
+        self.store.keep(&listen, &address.socket);
         self.addresses.insert(id, address);
         Ok(())
     }

@@ -46,6 +46,7 @@ use crate::router::{Piece, Router};
 use crate::strikes::Strikes;
 use address::Address;
 use binding::Binding;
+use door::Doors;
 use family::Families;
 use handed::Clerks;
 use lifetime::Lifetime;
@@ -113,8 +114,8 @@ pub struct Daemon {
     tenants: Option<Tenants>,
     /// What closes descriptors of theirs.
     clerks: Clerks,
-    /// A service manager that keeps sockets.
-    store: Option<Store>,
+    /// Sockets that a service manager keeps.
+    store: Store,
     /// What the switch before left to this one, and this one leaves to the next.
     heirloom: [u8; 32],
     lifetime: Lifetime,
@@ -136,12 +137,8 @@ pub struct Daemon {
     /// Programs are saying how many connections they have.
     counting: Option<Counting>,
     next_process: u32,
-    /// No kernel is to help.
-    forwards: bool,
-    /// When it is looked next whose first packets the kernel may bring.
-    doors_due: Time,
-    /// A door waits for time to pass.
-    doors_wait: bool,
+    /// Whose first packets the kernel may bring.
+    doors: Doors,
     /// What was sent to see where it comes.
     probe: Option<Vec<u8>>,
     /// None while they are in use.
@@ -238,7 +235,7 @@ impl Daemon {
             site: None,
             tenants: None,
             clerks: Clerks::default(),
-            store: None,
+            store: Store::default(),
             heirloom,
             lifetime: Lifetime::new(idle),
             own_uid,
@@ -254,9 +251,7 @@ impl Daemon {
             strikes: Strikes::new(name, day.as_secs()),
             counting: None,
             next_process: 0,
-            forwards: false,
-            doors_due: Time::ZERO,
-            doors_wait: false,
+            doors: Doors::default(),
             probe: None,
             buffers: Some(ReceiveBuffers::new()),
             complaints: Complaints::default(),
@@ -267,7 +262,7 @@ impl Daemon {
     /// The same without the kernel's help: every datagram goes through the switch.
     #[must_use]
     pub fn forwarding(mut self) -> Self {
-        self.forwards = true;
+        self.doors.keep_shut();
         self
     }
 
@@ -311,14 +306,14 @@ impl Daemon {
         if self.deaf_until.is_some() {
             wait = wait.min(Duration::from(program::DEAF));
         }
-        if self.store_waits() {
+        if self.store.waits() {
             wait = wait.min(store::AGAIN);
         }
         if let Some(deadline) = self.registry.next_deadline() {
             wait = wait.min(deadline.since(now));
         }
-        if self.doors_wait {
-            wait = wait.min(self.doors_due.since(now));
+        if let Some(due) = self.doors.next_look() {
+            wait = wait.min(due.since(now));
         }
         if let Some(until) = self.next_end_of_quiet() {
             wait = wait.min(until.since(now));
@@ -351,7 +346,7 @@ impl Daemon {
         let is_datagrams =
             matches!(token, Token::Address(_) | Token::Spare(..) | Token::Channel(..));
         if !is_datagrams {
-            self.mind_doors();
+            self.doors.mind();
         }
         match token {
             Token::Listener => self.welcome(),
@@ -390,7 +385,7 @@ impl Daemon {
             }
         }
         self.end_lingering();
-        self.tend_store();
+        self.store.tend(now);
         self.parked.expire(now);
         self.end_inheritance();
         self.end_counting();

@@ -150,7 +150,7 @@ impl Daemon {
                 "address": each.address.to_string(),
                 "programs": each.listeners.iter().map(|each| self.program(each)).collect::<Vec<_>>(),
                 "generations_known_dead": each.dead,
-                "kernel": address.map(|address| kernel(&address.steering, self.forwards)),
+                "kernel": address.map(|address| kernel(&address.steering, self.doors.are_kept_shut())),
                 "loan": address.map(|address| loan(&address.lending)),
                 "secrets": address.map(|address| secrets(&address.secrets)),
                 "datagrams": datagrams(own, &routed),

@@ -36,7 +36,7 @@ impl Daemon {
         let Some(address) = self.addresses.get_mut(&id) else { return Vec::new() };
         let first = Arc::clone(&address.socket);
         let steering = &mut address.steering;
-        if self.forwards || steering.inherited {
+        if self.doors.are_kept_shut() || steering.inherited {
             return Vec::new();
         }
         let free = steering.free_run(workers);
@@ -259,7 +259,7 @@ impl Daemon {
         self.attach(id)?;
         // The switch before this one may have had a door open, for whoever it was.
         self.begin_quiet(id, &self.noting_at(id));
-        self.mind_doors();
+        self.doors.mind();
         Ok(())
     }
 

@@ -201,7 +201,7 @@ impl Daemon {
         if self.binding.is_by_another(self.now(), process, &listen) {
             return Err(refused(Refusal::Later, "another program is binding the address"));
         }
-        if let Some(socket) = self.take_stored(&listen) {
+        if let Some(socket) = self.store.take(&listen) {
             return Ok((socket, listen));
         }
         let config = UdpConfig { only_v6: listen.only_v6(), ..UdpConfig::default() };
