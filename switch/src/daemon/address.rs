@@ -157,7 +157,7 @@ impl Daemon {
         if self.registry.forget(id) {
             self.unwatch_all(id);
             let Some(mut address) = self.addresses.remove(&id) else { return };
-            let _ = self.epoll.delete(&address.socket);
+            let _ = self.events.remove(&address.socket);
             address.steering.end(&address.socket);
             self.store.release(&address.listen);
             self.router.remove_address(id);

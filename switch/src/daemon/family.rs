@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 
+use super::Daemon;
+use super::events::Token;
 use super::program::Program;
 use super::tenant::{MAX_FAMILIES_OF_TENANT, part};
-use super::{Daemon, Token};
 use crate::protocol::{self, Kin};
 use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
 use crate::rule::Who;
@@ -134,8 +135,7 @@ impl Daemon {
         }
         let number = self.families.next_number;
         self.families.next_number = number.wrapping_add(1);
-        let event = EpollEvent::new(EpollFlags::empty(), Token::Family(number).pack());
-        match self.epoll.add(&lifeline, event) {
+        match self.events.add(&lifeline, EpollFlags::empty(), Token::Family(number)) {
             Ok(()) => {
                 let known = Known { number, address, who, family, lifeline, stand_in: None };
                 self.families.known.push(known);
@@ -249,7 +249,7 @@ impl Daemon {
     pub(super) fn end_family(&mut self, number: u32) {
         let at = self.families.known.iter().position(|known| known.number == number);
         let Some(known) = at.map(|at| self.families.known.swap_remove(at)) else { return };
-        let _ = self.epoll.delete(&known.lifeline);
+        let _ = self.events.remove(&known.lifeline);
         self.put_down(known.who.uid, [known.lifeline]);
         if let Some(stand_in) = known.stand_in {
             self.dismiss_stand_in(stand_in);
@@ -266,7 +266,7 @@ impl Daemon {
             all.into_iter().partition(|known| known.address == address);
         self.families.known = others;
         for known in closed {
-            let _ = self.epoll.delete(&known.lifeline);
+            let _ = self.events.remove(&known.lifeline);
             self.put_down(known.who.uid, [known.lifeline]);
         }
     }
@@ -283,6 +283,8 @@ mod tests {
     use std::sync::Arc;
     use std::thread;
     use std::time::{Duration, Instant};
+
+    use nix::sys::epoll::EpollEvent;
 
     use super::*;
     use crate::client;
@@ -304,7 +306,7 @@ mod tests {
         let begun = Instant::now();
         loop {
             let mut events = [EpollEvent::empty(); 16];
-            let count = system.daemon.epoll.wait(&mut events, 20_u8).unwrap_or(0);
+            let count = system.daemon.events.wait(&mut events, 20_u8).unwrap_or(0);
             let asks =
                 |event: &EpollEvent| matches!(Token::unpack(event.data()), Token::Program(_));
             if events.iter().take(count).any(asks) {

@@ -4,15 +4,16 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use quicket_engine::time::Duration;
 
+use super::Daemon;
 use super::address::{Address, reader};
+use super::events::Token;
 use super::family::is_lifeline;
 use super::program::{Program, Seat, refused};
 use super::serve::{names_of, refusal};
 use super::tenant::TENANT_BACKLOG;
-use super::{Daemon, Token};
 use crate::channel::{Outlet, Word};
 use crate::keep::Keep;
 use crate::ledger::LedgerReader;
@@ -394,8 +395,7 @@ impl Daemon {
         let reader = reader(&secrets, self.tools.aes_128)?;
         let configurations = reader.configurations.clone();
         let address = Address::new(listen, socket, secrets, configurations)?;
-        let token = Token::Address(id.number());
-        self.epoll.add(&address.socket, EpollEvent::new(EpollFlags::EPOLLIN, token.pack()))?;
+        self.events.add(&address.socket, EpollFlags::EPOLLIN, Token::Address(id.number()))?;
         self.router.set_reader(id, reader);
         self.store.keep(&listen, &address.socket);
         self.addresses.insert(id, address);

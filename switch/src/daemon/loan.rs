@@ -8,13 +8,14 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{MsgFlags, recv};
 use quicket_engine::time::{Duration, Time};
 
+use super::Daemon;
 use super::address::Address;
+use super::events::Token;
 use super::route::Source;
-use super::{Daemon, Token};
 use crate::channel::Word;
 use crate::registry::{AddressId, ListenerId, Place};
 use crate::sys::{self, SocketMemory};
@@ -338,8 +339,7 @@ impl Daemon {
         let mut events = EpollFlags::empty();
         events.set(EpollFlags::EPOLLIN, address.lending.to().is_none());
         events.set(EpollFlags::EPOLLOUT, address.is_full);
-        let mut event = EpollEvent::new(events, Token::Address(id.number()).pack());
-        let watched = self.epoll.modify(&address.socket, &mut event);
+        let watched = self.events.change(&address.socket, events, Token::Address(id.number()));
         address.lending.unwatched = watched.is_err().then_some(again);
         if let Err(error) = watched {
             self.complaints

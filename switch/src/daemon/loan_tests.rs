@@ -254,13 +254,12 @@ fn a_socket_that_is_not_watched_is_watched_later() {
     let daemon = &mut system.daemon;
     let (id, socket) =
         daemon.addresses.iter().map(|(id, at)| (*id, at.socket.clone())).next().unwrap();
-    daemon.epoll.delete(&socket).unwrap();
+    daemon.events.remove(&socket).unwrap();
     daemon.end_loan(id, false);
     let unwatched = |daemon: &Daemon| daemon.addresses[&id].lending.unwatched;
     let at = unwatched(daemon).expect("it is not watched");
     assert_eq!(daemon.next_look_at_loan(), Some(at));
-    let event = EpollEvent::new(EpollFlags::empty(), Token::Address(id.number()).pack());
-    daemon.epoll.add(&socket, event).unwrap();
+    daemon.events.add(&socket, EpollFlags::empty(), Token::Address(id.number())).unwrap();
     while daemon.now() < at {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

@@ -5,6 +5,7 @@
 mod address;
 mod binding;
 mod door;
+mod events;
 mod family;
 mod group;
 mod handed;
@@ -32,7 +33,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use quicket_engine::ReplyRates;
 use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::random::Random;
@@ -47,6 +48,7 @@ use crate::strikes::Strikes;
 use address::Address;
 use binding::Binding;
 use door::Doors;
+use events::{Events, Token};
 use family::Families;
 use handed::Clerks;
 use lifetime::Lifetime;
@@ -106,7 +108,7 @@ pub struct Tools {
 /// The switch.
 pub struct Daemon {
     listener: Listener,
-    epoll: Epoll,
+    events: Events,
     tools: Tools,
     /// None: secrets are drawn at random.
     site: Option<Site>,
@@ -148,59 +150,6 @@ pub struct Daemon {
     deaf_until: Option<std::time::Instant>,
 }
 
-/// What an event is about; the number goes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Listener,
-    /// A message, or the end.
-    Program(u32),
-    /// Datagrams.
-    Address(u32),
-    /// Datagrams at a socket of an address whose program has gone.
-    Spare(u32, u16),
-    /// Room in one of a program's channels, or what the program hands back.
-    Channel(u32, u16),
-    /// The end of a program's process.
-    Process(u32),
-    /// The end of the last process that has a listener.
-    Family(u32),
-    /// Secrets were rotated.
-    Secrets,
-    /// The operator's rule is another one.
-    Rule,
-}
-
-impl Token {
-    const fn pack(self) -> u64 {
-        match self {
-            Self::Listener => 0,
-            Self::Program(program) => 1 << 60 | program as u64,
-            Self::Address(address) => 2 << 60 | address as u64,
-            Self::Channel(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
-            Self::Process(program) => 4 << 60 | program as u64,
-            Self::Family(number) => 6 << 60 | number as u64,
-            Self::Secrets => 7 << 60,
-            Self::Rule => 8 << 60,
-            Self::Spare(address, place) => 5 << 60 | (place as u64) << 32 | address as u64,
-        }
-    }
-
-    const fn unpack(word: u64) -> Self {
-        let low = word as u32;
-        match word >> 60 {
-            0 => Self::Listener,
-            1 => Self::Program(low),
-            2 => Self::Address(low),
-            3 => Self::Channel(low, (word >> 32) as u16),
-            4 => Self::Process(low),
-            6 => Self::Family(low),
-            7 => Self::Secrets,
-            8 => Self::Rule,
-            _ => Self::Spare(low, (word >> 32) as u16),
-        }
-    }
-}
-
 impl Daemon {
     /// A switch that programs find at `listener`, and that ends when there has been none for `idle`.
     ///
@@ -225,12 +174,11 @@ impl Daemon {
         let mut name = [0; 8];
         tools.random.fill(&mut name);
         let own_uid = nix::unistd::geteuid().as_raw();
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Listener.pack());
-        epoll.add(&listener, event)?;
+        let events = Events::new()?;
+        events.add(&listener, EpollFlags::EPOLLIN, Token::Listener)?;
         Ok(Self {
             listener,
-            epoll,
+            events,
             tools,
             site: None,
             tenants: None,
@@ -276,21 +224,20 @@ impl Daemon {
     ///
     /// When nothing can be waited for any more.
     pub fn run(mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
-        const STOP: u64 = u64::MAX;
-        self.epoll.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
+        self.events.add(stop, EpollFlags::EPOLLIN, Token::Stop)?;
         let mut events = [EpollEvent::empty(); EVENTS];
         loop {
             let timeout = self.patience();
-            let count = match self.epoll.wait(&mut events, timeout) {
+            let count = match self.events.wait(&mut events, timeout) {
                 Ok(count) => count,
                 Err(Errno::EINTR) => 0,
                 Err(error) => return Err(error.into()),
             };
             for event in events.iter().take(count) {
-                if event.data() == STOP {
-                    return Ok(());
+                match Token::unpack(event.data()) {
+                    Token::Stop => return Ok(()),
+                    token => self.on_event(token, event.events()),
                 }
-                self.on_event(Token::unpack(event.data()), event.events());
             }
             self.on_time();
             if self.is_over() {
@@ -368,6 +315,7 @@ impl Daemon {
                 self.attend(ProcessId(program.into()), EpollFlags::EPOLLHUP);
             }
             Token::Family(number) => self.end_family(number),
+            Token::Stop => {}
         }
     }
 
@@ -408,28 +356,4 @@ impl Daemon {
 fn time_of_day() -> std::time::Duration {
     let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     day.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_say_what_they_are() {
-        for token in [
-            Token::Listener,
-            Token::Program(7),
-            Token::Address(u32::MAX),
-            Token::Channel(9, 127),
-            Token::Channel(u32::MAX, u16::MAX),
-            Token::Spare(9, 127),
-            Token::Spare(u32::MAX, u16::MAX),
-            Token::Process(u32::MAX),
-            Token::Family(u32::MAX),
-            Token::Secrets,
-            Token::Rule,
-        ] {
-            assert_eq!(Token::unpack(token.pack()), token);
-        }
-    }
 }

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::{Daemon, MAX_PROGRAMS, Token};
+use super::events::Token;
+use super::{Daemon, MAX_PROGRAMS};
 use crate::channel::Outlet;
 use crate::ledger::LedgerReader;
 use crate::protocol::{
@@ -177,7 +178,7 @@ impl Daemon {
     /// Nobody can be taken for now, such as for want of descriptors: those who connect wait.
     fn turn_away(&mut self, error: &io::Error) {
         self.complaints.warn(format_args!("programs that connect have to wait: {error}"));
-        if self.epoll.delete(&self.listener).is_ok() {
+        if self.events.remove(&self.listener).is_ok() {
             self.deaf_until = Some(Instant::now() + DEAF);
         }
     }
@@ -185,8 +186,7 @@ impl Daemon {
     /// Takes those again who connect, when it is time.
     pub(super) fn hear_again(&mut self) {
         if self.deaf_until.is_some_and(|until| until <= Instant::now()) {
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Listener.pack());
-            let added = self.epoll.add(&self.listener, event);
+            let added = self.events.add(&self.listener, EpollFlags::EPOLLIN, Token::Listener);
             self.deaf_until = added.is_err().then(|| Instant::now() + DEAF);
         }
     }
@@ -213,10 +213,10 @@ impl Daemon {
             self.turn_out(program.connection, Refused { why: Refusal::Full, text });
             return Ok(());
         }
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Program(token).pack());
-        if let Err(error) = self.epoll.add(&program.connection, event) {
+        let events = EpollFlags::EPOLLIN;
+        if let Err(error) = self.events.add(&program.connection, events, Token::Program(token)) {
             self.end_connection(program.uid, program.connection);
-            return Err(error.into());
+            return Err(error);
         }
         self.programs.insert(process, program);
         Ok(())
@@ -356,8 +356,8 @@ impl Daemon {
         }
         program.waits_for_room = waits;
         let events = if waits { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
-        let mut event = EpollEvent::new(events, Token::Program(process.0 as u32).pack());
-        if let Err(error) = self.epoll.modify(&program.connection, &mut event) {
+        let token = Token::Program(process.0 as u32);
+        if let Err(error) = self.events.change(&program.connection, events, token) {
             log::warn!("process {} is not heard any more: {error}", program.pid);
         }
     }
@@ -366,9 +366,9 @@ impl Daemon {
     /// keep what a dead program had. Where a process cannot be watched, the end of the connection counts.
     pub(super) fn watch(&mut self, process: ProcessId) {
         let Some(program) = self.programs.get_mut(&process) else { return };
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Process(process.0 as u32).pack());
+        let token = Token::Process(process.0 as u32);
         let watched = sys::process(program.pid).and_then(|life| {
-            self.epoll.add(&life, event)?;
+            self.events.add(&life, EpollFlags::EPOLLIN, token)?;
             Ok(life)
         });
         match watched {
@@ -389,10 +389,10 @@ impl Daemon {
             self.end_loan_of(listener);
         }
         let Some(program) = self.programs.remove(&process) else { return };
-        let _ = self.epoll.delete(&program.connection);
+        let _ = self.events.remove(&program.connection);
         self.end_connection(program.uid, program.connection);
         if let Some(life) = &program.life {
-            let _ = self.epoll.delete(life);
+            let _ = self.events.remove(life);
         }
         self.count_no_more(process);
         self.binding.end(process);
@@ -415,7 +415,7 @@ impl Daemon {
             }
             // The program, or who hands this end over for it, may keep them open.
             for outlet in seat.outlets.iter().filter(|outlet| !outlet.watched.is_empty()) {
-                let _ = self.epoll.delete(outlet.as_fd());
+                let _ = self.events.remove(outlet.as_fd());
             }
             self.put_down(program.uid, seat.outlets.into_iter().map(Outlet::into_channel));
             log::info!("process {} has left", program.pid);

@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use quicket_engine::replies;
 use quicket_engine::time::Time;
 use quicket_udp::{Arrival, Outgoing, ReceiveBuffers, UdpSocket, receive_from_port};
 use quicket_wire::{EcnCodepoint, TransportErrorCode, Version};
 
+use super::Daemon;
 use super::address::Address;
-use super::{Daemon, Token};
+use super::events::Token;
 use crate::channel::{HEAD, Outlet, encode};
 use crate::first_packet::HeldDatagram;
 use crate::protocol::{Refusal, Refused};
@@ -331,12 +332,12 @@ impl Daemon {
         let Some(seat) = program.and_then(|program| program.seat.as_mut()) else { return };
         let Some(outlet) = seat.outlets.get_mut(usize::from(worker)) else { return };
         let (wants, before) = (outlet.wants(), outlet.watched);
-        let mut event = EpollEvent::new(wants, Token::Channel(process.0 as u32, worker).pack());
+        let token = Token::Channel(process.0 as u32, worker);
         let watched = match (before.is_empty(), wants.is_empty()) {
             _ if wants == before => Ok(()),
-            (true, _) => self.epoll.add(outlet.as_fd(), event),
-            (false, true) => self.epoll.delete(outlet.as_fd()),
-            (false, false) => self.epoll.modify(outlet.as_fd(), &mut event),
+            (true, _) => self.events.add(outlet.as_fd(), wants, token),
+            (false, true) => self.events.remove(outlet.as_fd()),
+            (false, false) => self.events.change(outlet.as_fd(), wants, token),
         };
         match watched {
             Ok(()) => outlet.watched = wants,

@@ -10,12 +10,13 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
 
+use super::Daemon;
+use super::events::Token;
 use super::program::{Program, turn_off};
-use super::{Daemon, Token};
 use crate::protocol::{Refusal, Refused};
 use crate::registry::{ListenerId, Phase, ProcessId};
 use crate::rule::Rule;
@@ -58,7 +59,7 @@ impl Daemon {
     pub(super) fn watch_rules(&self) -> io::Result<(Rules, News)> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let bell = Arc::new(EventFd::from_flags(flags)?);
-        self.epoll.add(&*bell, EpollEvent::new(EpollFlags::EPOLLIN, Token::Rule.pack()))?;
+        self.events.add(&*bell, EpollFlags::EPOLLIN, Token::Rule)?;
         let (sender, rules) = channel();
         Ok((Rules { news: sender, bell: Arc::clone(&bell) }, News { rules, bell }))
     }

@@ -7,14 +7,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quicket_engine::crypto::CryptoProvider;
 use quicket_steering::{KeyRing, SiteSecrets, Tenant};
 use quicket_wire::ConnectionId;
 
+use super::Daemon;
 use super::address::reader;
-use super::{Daemon, Token};
+use super::events::Token;
 use crate::protocol::{Message, Notice, Secrets};
 use crate::registry::AddressId;
 
@@ -90,8 +91,7 @@ impl Daemon {
     pub fn of_site(mut self, secrets: SiteSecrets, server_id: u8) -> io::Result<(Self, Rotations)> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let bell = Arc::new(EventFd::from_flags(flags)?);
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Secrets.pack());
-        self.epoll.add(&*bell, event)?;
+        self.events.add(&*bell, EpollFlags::EPOLLIN, Token::Secrets)?;
         let (sender, news) = channel();
         let rotations = Rotations { news: sender, bell: Arc::clone(&bell) };
         self.site = Some(Site { secrets, server_id, news, bell });

@@ -9,14 +9,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use quicket_engine::random::Random;
 use quicket_engine::time::Duration;
 use quicket_steering::{Codec, Owner, Place as SteeringPlace};
 
+use super::Daemon;
+use super::events::Token;
 use super::group::{Holder, Steering};
 use super::route::Source;
-use super::{Daemon, Token};
 use crate::keep::{Keep, MAX_KEPT};
 use crate::registry::{AddressId, ListenerId, Place};
 
@@ -282,8 +283,7 @@ impl Daemon {
             return;
         };
         let token = Token::Spare(id.number(), place);
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, token.pack());
-        if let Err(error) = self.epoll.add(&socket, event) {
+        if let Err(error) = self.events.add(&socket, EpollFlags::EPOLLIN, token) {
             log::warn!("a socket whose program has gone is not read: {error}");
         }
     }
@@ -292,7 +292,7 @@ impl Daemon {
         let address = self.addresses.get(&id);
         if let Some(steered) = address.and_then(|address| address.steering.at(place)) {
             // It may not be watched.
-            let _ = self.epoll.delete(&steered.socket);
+            let _ = self.events.remove(&steered.socket);
         }
     }
 

@@ -11,7 +11,8 @@ use nix::sys::epoll::EpollEvent;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
 
-use super::{Daemon, Listener, Rules, Token, Tools};
+use super::events::Token;
+use super::{Daemon, Listener, Rules, Tools};
 use crate::channel::Inlet;
 use crate::client::{Membership, Options, Place, Way};
 use crate::options::SocketOptions;
@@ -128,7 +129,7 @@ impl Daemon {
     /// What happens within a moment.
     pub(super) fn step(&mut self) {
         let mut events = [EpollEvent::empty(); 16];
-        let count = self.epoll.wait(&mut events, 20_u8).unwrap_or(0);
+        let count = self.events.wait(&mut events, 20_u8).unwrap_or(0);
         for event in events.iter().take(count) {
             self.on_event(Token::unpack(event.data()), event.events());
         }
