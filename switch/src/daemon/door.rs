@@ -109,8 +109,8 @@ impl Daemon {
             return None;
         }
         let listener = self.registry.lone(now, id)?;
-        let process = self.seats.get(&listener)?;
-        let notes = self.programs.get(process)?.seat.as_ref()?.ledger.is_some();
+        let process = self.programs.owner(listener)?;
+        let notes = self.programs.seat(process)?.ledger.is_some();
         notes.then_some(listener)
     }
 
@@ -217,8 +217,8 @@ impl Daemon {
     /// Has connection IDs lead to a listener that it has noted after so many others. Returns how many it has noted.
     fn pin_noted(&mut self, listener: ListenerId, before: u64) -> u64 {
         let now = self.now();
-        let program = self.seats.get(&listener).and_then(|process| self.programs.get(process));
-        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return before };
+        let seat = self.programs.owner(listener).and_then(|process| self.programs.seat(process));
+        let Some(seat) = seat else { return before };
         let Some(ledger) = &seat.ledger else { return before };
         let count = ledger.count();
         for (first, worker) in ledger.recent(before) {
@@ -232,9 +232,8 @@ impl Daemon {
 
     /// Who notes clients at an address.
     pub(super) fn noting_at(&self, id: AddressId) -> Vec<ListenerId> {
-        let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
-        let noting = seats.filter(|seat| seat.address == id && seat.ledger.is_some());
-        noting.map(|seat| seat.listener).collect()
+        let noting = self.programs.seats_at(id).filter(|(_, seat)| seat.ledger.is_some());
+        noting.map(|(_, seat)| seat.listener).collect()
     }
 }
 

@@ -12,7 +12,6 @@ use nix::sys::epoll::EpollFlags;
 
 use super::Daemon;
 use super::events::Token;
-use super::program::Program;
 use super::tenant::{MAX_FAMILIES_OF_TENANT, part};
 use crate::protocol::{self, Kin};
 use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
@@ -73,8 +72,7 @@ impl Families {
 impl Daemon {
     /// A program is about to fork: who comes with the name of this family is of its blood.
     pub(super) fn bequeath(&mut self, process: ProcessId, kin: Kin, came: &mut Vec<OwnedFd>) {
-        let program = self.programs.get(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
+        let Some(seat) = self.programs.seat(process) else { return };
         let (address, listener) = (seat.address, seat.listener);
         let serves = self.registry.phase(listener) == Some(Phase::Active);
         // It was replaced this moment: it has no names to pass on.
@@ -86,15 +84,14 @@ impl Daemon {
             self.try_to_shut(address);
             self.registry.set_family(listener, Some(kin.family.0));
         }
-        let Some(who) = self.programs.get(&process).map(Program::who) else { return };
+        let Some(who) = self.programs.who(process) else { return };
         self.know_family(address, who, kin.family.0, lifeline);
         self.attend_to(process, kin.attention);
     }
 
     /// A program says how far it is from accepting.
     pub(super) fn attend_to(&mut self, process: ProcessId, attention: protocol::Attention) {
-        let program = self.programs.get(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
+        let Some(seat) = self.programs.seat(process) else { return };
         let (address, listener) = (seat.address, seat.listener);
         // Who was never passed on shares with nobody.
         let kin = self.registry.family(listener).is_some();
@@ -329,7 +326,7 @@ mod tests {
         assert!(begun.elapsed() < LONG);
         serves.join().unwrap().unwrap();
         heard.join().unwrap();
-        let listener = *system.daemon.seats.keys().next().unwrap();
+        let listener = system.daemon.programs.listeners().next().unwrap().0;
         assert_eq!(system.daemon.registry.family(listener), Some([7; 16]));
         assert!(!system.daemon.registry.is_away(listener));
         drop((program, inlets, hold));

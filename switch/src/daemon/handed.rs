@@ -1,6 +1,6 @@
 //! What other users have handed over is closed by threads of theirs ([`Clerk`]): the switch waits for none of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -45,7 +45,7 @@ impl Daemon {
             return Ok(());
         }
         if !self.clerks.users.contains_key(&uid) {
-            let here: BTreeSet<_> = self.programs.values().map(|program| program.uid).collect();
+            let here = self.programs.users();
             let is_busy = |uid: &u32, clerk: &mut Clerk| clerk.waiting() > 0 || here.contains(uid);
             self.clerks.users.retain(is_busy);
             // Root may ask how it is, whoever is here.
@@ -210,7 +210,7 @@ mod tests {
         };
         assert!(refused.text.contains("no local socket") || refused.text.contains("not a local"));
         let (member, inlets, _) = system.join(SocketOptions::default()).unwrap();
-        let seats = |daemon: &Daemon| daemon.seats.len();
+        let seats = |daemon: &Daemon| daemon.programs.listeners().count();
         assert_eq!(seats(&system.daemon), 1);
         ends.push(hand(&inlets[0].writable(), &[0; 60]));
         until(&mut system, "who hands something over by a channel", |daemon| seats(daemon) == 0);
@@ -263,7 +263,7 @@ mod tests {
         system.daemon.clerks.users.insert(uid, Clerk::stuck(MAX_HANDED - 1));
         let file = std::fs::File::open("/dev/null").unwrap();
         sys::send_with(program.as_fd(), &ask(Request::Status), &[file.as_fd()]).unwrap();
-        until(&mut system, "he is thrown out", |daemon| daemon.programs.is_empty());
+        until(&mut system, "he is thrown out", |daemon| daemon.programs.len() == 0);
         let again = system.connect();
         (0..3).for_each(|_| system.daemon.step());
         let Some(Message::Refused(refused)) = hear(&again) else { panic!() };
@@ -273,7 +273,7 @@ mod tests {
         system.daemon.clerks.users.clear();
         let _waits = system.connect();
         (0..3).for_each(|_| system.daemon.step());
-        assert!(system.daemon.programs.is_empty() && system.daemon.deaf_until.is_some());
+        assert!(system.daemon.programs.len() == 0 && system.daemon.deaf_until.is_some());
         system.daemon.clerks.porter = None;
         std::thread::sleep(super::super::program::DEAF);
         system.daemon.hear_again();

@@ -11,7 +11,7 @@ use super::Daemon;
 use super::address::{Address, reader};
 use super::events::Token;
 use super::family::is_lifeline;
-use super::program::{Program, Seat, refused};
+use super::program::{Seat, refused};
 use super::serve::{names_of, refusal};
 use super::tenant::TENANT_BACKLOG;
 use crate::channel::{Outlet, Word};
@@ -99,14 +99,14 @@ impl Daemon {
         self.binding.end(process);
         let mut outlets: Vec<_> =
             came.drain(..usize::from(join.workers)).map(Outlet::new).collect();
-        let who = self.programs.get(&process).map(Program::who);
+        let who = self.programs.who(process);
         if let Some((kin, who)) = join.kin.zip(who) {
             self.know_family(listener.address(), who, kin.family.0, came.swap_remove(0));
         }
         if let Some(clerk) = self.clerk(uid) {
             outlets.iter_mut().for_each(|outlet| outlet.set_clerk(clerk.clone()));
         }
-        let Some(program) = self.programs.get_mut(&process) else { return Ok(()) };
+        let Some(program) = self.programs.get_mut(process) else { return Ok(()) };
         log::info!("{} (process {}) is at {listen}", join.label, program.pid);
         if tenant {
             outlets.iter_mut().for_each(|outlet| outlet.set_backlog(TENANT_BACKLOG));
@@ -122,7 +122,7 @@ impl Daemon {
         let served = resume.and_then(|resume| resume.served.as_ref());
         served.iter().for_each(|served| seat.heed(&served.serve));
         program.seat = Some(seat);
-        self.seats.insert(listener, process);
+        self.programs.give(listener, process);
         if join.remains {
             self.take_back(address);
             self.try_to_shut(address);
@@ -131,7 +131,7 @@ impl Daemon {
         // Who remains hands over the first packets that have waited there; who comes back may have been lent the address's
         // socket, and has handed back what was another's.
         if tenant || resume.is_some() || join.remains || !sockets.is_empty() {
-            self.hear_channels(process);
+            self.programs.hear_channels(&self.events, process);
         }
         // What it had reserved it serves again; unless a newer generation has come back first, which it hears
         // behind the answer.
@@ -155,13 +155,15 @@ impl Daemon {
         }
         self.settle_family_of(listener, None);
         self.unpark(listener.address());
-        self.watch(process);
+        if !self.programs.watch(&self.events, process) {
+            self.dismiss(process);
+        }
         Ok(())
     }
 
     /// Somebody has come back whose number it is by right: who had it meanwhile is served no more.
     fn displace(&mut self, displaced: ListenerId) {
-        let Some(process) = self.seats.get(&displaced).copied() else {
+        let Some(process) = self.programs.owner(displaced) else {
             return self.forget(displaced);
         };
         let text = "another program has come back that had these connection IDs later".to_owned();
@@ -171,7 +173,7 @@ impl Daemon {
     /// Whose the program is, if it may be at an address.
     fn may_join(&self, process: ProcessId) -> Result<u32, Reply> {
         let invalid = |text: &str| refused(Refusal::Invalid, text);
-        let program = self.programs.get(&process).ok_or_else(|| invalid("no such program"))?;
+        let program = self.programs.get(process).ok_or_else(|| invalid("no such program"))?;
         if program.seat.is_some() {
             return Err(invalid("a program is at one address for each connection"));
         }
@@ -353,7 +355,7 @@ impl Daemon {
         let listener: ListenerId = joined.listener;
         let tenancy = self.tenancy_of(process, listener);
         let Some(address) = self.addresses.get(&listener.address()) else { return false };
-        let Some(program) = self.programs.get(&process) else { return false };
+        let Some(program) = self.programs.get(process) else { return false };
         let secrets = self.secrets_of(listener.address(), program.uid);
         let Some(secrets) = secrets else { return false };
         let receipt = protocol::Receipt {

@@ -210,8 +210,7 @@ impl Daemon {
             }
             Source::Socket(_) => false,
             Source::Channel(process, worker) => {
-                let seat = self.programs.get(process).and_then(|program| program.seat.as_ref());
-                if let Some(listener) = seat.map(|seat| seat.listener) {
+                if let Some(listener) = self.programs.seat(*process).map(|seat| seat.listener) {
                     address.lending.on_strays(now, Place { listener, worker: *worker }, trains);
                 }
                 false
@@ -223,15 +222,15 @@ impl Daemon {
     fn lend(&mut self, now: Time, to: Place) {
         let id = to.listener.address();
         // Who has sockets of its own has no use for it, and who is of another user may not read it.
-        let Some(process) = self.seats.get(&to.listener).copied() else { return };
-        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
+        let Some(process) = self.programs.owner(to.listener) else { return };
+        let seat = self.programs.seat(process);
         let is_own = seat.is_some_and(|seat| seat.sender.is_none());
         if !is_own || self.is_steered(to.listener) || self.router.has_remainder(id) {
             return;
         }
         let Some(address) = self.addresses.get(&id) else { return };
         let Ok(memory) = sys::memory(address.socket.as_fd()) else { return };
-        let said = self.outlet_mut(process, to.worker).is_some_and(|outlet| {
+        let said = self.programs.outlet_mut(process, to.worker).is_some_and(|outlet| {
             // What was said of an earlier loan.
             let _ = (outlet.has_declined(), outlet.has_read());
             outlet.set_hears(true);
@@ -240,7 +239,7 @@ impl Daemon {
         if !said {
             return;
         }
-        self.watch_channel(process, to.worker);
+        self.programs.watch_channel(&self.events, process, to.worker);
         if let Some(address) = self.addresses.get_mut(&id) {
             address.lending.begin(now, to, memory.dropped);
         }
@@ -281,13 +280,12 @@ impl Daemon {
 
     fn look_after(&mut self, now: Time, id: AddressId) -> Look {
         let borrower = self.borrower(id);
-        let outlet = borrower.and_then(|(process, worker)| self.outlet_mut(process, worker));
+        let outlet =
+            borrower.and_then(|(process, worker)| self.programs.outlet_mut(process, worker));
         let (declined, read) =
             outlet.map_or((true, false), |outlet| (outlet.has_declined(), outlet.has_read()));
         let its = borrower.map(|(process, _)| process);
-        let seats = self.programs.iter().filter(|(process, _)| Some(**process) != its);
-        let mut seats = seats.filter_map(|(_, program)| program.seat.as_ref());
-        let others = seats.any(|seat| seat.address == id);
+        let others = self.programs.seats_at(id).any(|(process, _)| Some(process) != its);
         let Some(address) = self.addresses.get_mut(&id) else { return Look::Stay };
         let socket = address.socket.as_fd();
         let Ok(memory) = sys::memory(socket) else { return Look::End };
@@ -298,7 +296,7 @@ impl Daemon {
     /// The channel of the worker that has an address's socket.
     fn borrower(&self, id: AddressId) -> Option<(crate::registry::ProcessId, u16)> {
         let to = self.addresses.get(&id)?.lending.to()?;
-        Some((self.seats.get(&to.listener).copied()?, to.worker))
+        Some((self.programs.owner(to.listener)?, to.worker))
     }
 
     /// The switch reads an address's socket again.
@@ -308,10 +306,10 @@ impl Daemon {
         let Some(address) = self.addresses.get_mut(&id) else { return };
         address.lending.end(now, failed);
         if let Some((process, worker)) = borrower
-            && let Some(outlet) = self.outlet_mut(process, worker)
+            && let Some(outlet) = self.programs.outlet_mut(process, worker)
         {
             outlet.say_for_sure(Word::Recall);
-            self.watch_channel(process, worker);
+            self.programs.watch_channel(&self.events, process, worker);
         }
         self.watch_address(id);
     }

@@ -174,7 +174,7 @@ fn what_fails_is_not_tried_again_at_once() {
 fn lends(system: &mut System) -> bool {
     let daemon = &mut system.daemon;
     let now = daemon.now();
-    let listener = *daemon.seats.keys().next().unwrap();
+    let listener = daemon.programs.listeners().next().unwrap().0;
     daemon.lend(now, Place { listener, worker: 0 });
     daemon.addresses.values().next().unwrap().lending.to().is_some()
 }
@@ -193,7 +193,7 @@ fn it_is_lent_to_nobody_who_may_not_have_it() {
     assert!(lends(&mut system));
     let mut system = System::plain("loan-steered");
     let _program = at_address(&mut system, true, false).unwrap();
-    let listener = *system.daemon.seats.keys().next().unwrap();
+    let listener = system.daemon.programs.listeners().next().unwrap().0;
     assert!(system.daemon.is_steered(listener), "the kernel helps here");
     assert!(!lends(&mut system), "it has a socket of its own");
     let mut system = System::plain("loan-remains");
@@ -222,7 +222,7 @@ fn who_is_dismissed_is_told() {
     };
     assert!(lends(&mut system));
     assert!(hear(&inlet));
-    let process = *system.daemon.programs.keys().next().unwrap();
+    let process = system.daemon.programs.iter().next().unwrap().0;
     system.daemon.dismiss(process);
     assert!(!hear(&inlet));
 }

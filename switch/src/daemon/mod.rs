@@ -16,6 +16,7 @@ mod loan;
 mod outgoing;
 mod park;
 mod program;
+mod programs;
 mod report;
 mod route;
 mod rules;
@@ -42,7 +43,7 @@ use quicket_steering::BlockCipher;
 use quicket_udp::{Complaints, ReceiveBuffers};
 
 use crate::protocol::{self, Message};
-use crate::registry::{AddressId, ListenerId, Notice, ProcessId, Receipts, Registry};
+use crate::registry::{AddressId, Notice, ProcessId, Receipts, Registry};
 use crate::router::{Piece, Router};
 use crate::strikes::Strikes;
 use address::Address;
@@ -53,7 +54,7 @@ use family::Families;
 use handed::Clerks;
 use lifetime::Lifetime;
 use park::Parked;
-use program::Program;
+use programs::Programs;
 use report::Counting;
 use site::Site;
 use tenant::Tenants;
@@ -126,8 +127,7 @@ pub struct Daemon {
     router: Router,
     pieces: Vec<Piece>,
     addresses: BTreeMap<AddressId, Address>,
-    programs: BTreeMap<ProcessId, Program>,
-    seats: BTreeMap<ListenerId, ProcessId>,
+    programs: Programs,
     /// Who may bind which address.
     binding: Binding,
     /// Listeners that processes have from one another.
@@ -138,7 +138,6 @@ pub struct Daemon {
     strikes: Strikes,
     /// Programs are saying how many connections they have.
     counting: Option<Counting>,
-    next_process: u32,
     /// Whose first packets the kernel may bring.
     doors: Doors,
     /// What was sent to see where it comes.
@@ -191,14 +190,12 @@ impl Daemon {
             router: Router::new(crypto, secret, ReplyRates::default()),
             pieces: Vec::new(),
             addresses: BTreeMap::new(),
-            programs: BTreeMap::new(),
-            seats: BTreeMap::new(),
+            programs: Programs::default(),
             binding: Binding::new(takes_over),
             families: Families::default(),
             parked: Parked::default(),
             strikes: Strikes::new(name, day.as_secs()),
             counting: None,
-            next_process: 0,
             doors: Doors::default(),
             probe: None,
             buffers: Some(ReceiveBuffers::new()),
@@ -286,7 +283,7 @@ impl Daemon {
 
     /// An address whose peers are still to be reset is there without a program.
     fn is_unused(&self) -> bool {
-        self.seats.is_empty() && self.addresses.is_empty()
+        self.programs.have_no_listeners() && self.addresses.is_empty()
     }
 
     fn on_event(&mut self, token: Token, events: EpollFlags) {
@@ -325,7 +322,7 @@ impl Daemon {
         while let Some(notice) = self.registry.poll(now) {
             match notice {
                 Notice::DrainOver(listener) => {
-                    if let Some(process) = self.seats.get(&listener).copied() {
+                    if let Some(process) = self.programs.owner(listener) {
                         self.tell(process, &Message::Notice(protocol::Notice::DrainOver));
                     }
                 }
@@ -341,14 +338,14 @@ impl Daemon {
         self.tend_doors();
         self.tend_loans();
         self.hear_again();
-        let silent = |program: &Program| {
-            program.is_silent_since().is_some_and(|since| since.elapsed() > SILENCE)
-        };
-        let silent: Vec<_> =
-            self.programs.iter().filter(|(_, each)| silent(each)).map(|(id, _)| *id).collect();
-        for process in silent {
+        for process in self.programs.silent_for(SILENCE) {
             self.dismiss(process);
         }
+    }
+
+    /// Tells a program something; it waits if there is no room.
+    fn tell(&mut self, process: ProcessId, message: &Message) {
+        self.programs.tell(&self.events, process, message);
     }
 }
 

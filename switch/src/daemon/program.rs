@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{getsockopt, sockopt};
 
@@ -44,7 +43,7 @@ pub(super) struct Program {
     pub(super) gids: Vec<u32>,
     pub(super) pid: i32,
     /// Readable once the process has ended.
-    life: Option<OwnedFd>,
+    pub(super) life: Option<OwnedFd>,
     pub(super) seat: Option<Seat>,
     since: Instant,
     /// Whether it has said anything yet.
@@ -52,9 +51,9 @@ pub(super) struct Program {
     /// It has said that it goes.
     has_left: bool,
     /// What it is told once there is room, the oldest first. Meanwhile it is not heard.
-    queue: VecDeque<Vec<u8>>,
+    pub(super) queue: VecDeque<Vec<u8>>,
     /// Watched for room, and not for what it says.
-    waits_for_room: bool,
+    pub(super) waits_for_room: bool,
 }
 
 /// A program's share of an address.
@@ -84,7 +83,7 @@ impl Seat {
 }
 
 impl Program {
-    fn new(connection: OwnedFd, uid: u32, pid: i32) -> Self {
+    pub(super) fn new(connection: OwnedFd, uid: u32, pid: i32) -> Self {
         Self {
             connection,
             uid,
@@ -193,7 +192,7 @@ impl Daemon {
 
     fn admit(&mut self, connection: OwnedFd) -> io::Result<()> {
         let peer = getsockopt(&connection, sockopt::PeerCredentials)?;
-        let token = self.free_number();
+        let token = self.programs.free_number();
         let process = ProcessId(token.into());
         let mut program = Program::new(connection, peer.uid(), peer.pid());
         if self.tenants.is_some() && self.is_tenant(program.uid) {
@@ -222,21 +221,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// A number that no program has.
-    fn free_number(&mut self) -> u32 {
-        loop {
-            self.next_process = self.next_process.wrapping_add(1);
-            // There are less programs than numbers.
-            if !self.programs.contains_key(&ProcessId(self.next_process.into())) {
-                return self.next_process;
-            }
-        }
-    }
-
     /// Something happens on a program's connection.
     pub(super) fn attend(&mut self, process: ProcessId, events: EpollFlags) {
         if events.contains(EpollFlags::EPOLLOUT) {
-            self.post(process);
+            self.programs.post(&self.events, process);
         }
         let has_ended = events.contains(EpollFlags::EPOLLHUP);
         self.hear(process, has_ended);
@@ -251,7 +239,7 @@ impl Daemon {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         let mut empty = 0;
         for _ in 0..LAST_WORDS {
-            let Some(program) = self.programs.get_mut(&process) else { return };
+            let Some(program) = self.programs.get_mut(process) else { return };
             let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
                 Ok(received) => received,
                 Err(error) if is_unread(&error) => continue,
@@ -275,7 +263,7 @@ impl Daemon {
     fn hear(&mut self, process: ProcessId, has_ended: bool) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(program) = self.programs.get_mut(&process) else { return };
+            let Some(program) = self.programs.get_mut(process) else { return };
             if program.waits_for_room {
                 return;
             }
@@ -323,72 +311,13 @@ impl Daemon {
         }
     }
 
-    /// Tells a program something; it waits if there is no room.
-    pub(super) fn tell(&mut self, process: ProcessId, message: &Message) {
-        let Some(program) = self.programs.get_mut(&process) else { return };
-        if program.queue.len() >= MAX_QUEUED {
-            log::debug!("process {} does not listen and was not told", program.pid);
-            return;
-        }
-        match encode(message) {
-            Ok(bytes) => program.queue.push_back(bytes),
-            Err(error) => return log::warn!("process {} was not told: {error}", program.pid),
-        }
-        self.post(process);
-    }
-
-    /// Says what waits for a program, as far as there is room.
-    fn post(&mut self, process: ProcessId) {
-        let Some(program) = self.programs.get_mut(&process) else { return };
-        while let Some(bytes) = program.queue.front() {
-            match sys::send_with(program.connection.as_fd(), bytes, &[]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    log::debug!("process {} was not told: {error}", program.pid);
-                    program.queue.clear();
-                }
-                Ok(()) => drop(program.queue.pop_front()),
-            }
-        }
-        let waits = !program.queue.is_empty();
-        if waits == program.waits_for_room {
-            return;
-        }
-        program.waits_for_room = waits;
-        let events = if waits { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
-        let token = Token::Program(process.0 as u32);
-        if let Err(error) = self.events.change(&program.connection, events, token) {
-            log::warn!("process {} is not heard any more: {error}", program.pid);
-        }
-    }
-
-    /// Watches a program's process. A child that it has forked has the connection too, which would
-    /// keep what a dead program had. Where a process cannot be watched, the end of the connection counts.
-    pub(super) fn watch(&mut self, process: ProcessId) {
-        let Some(program) = self.programs.get_mut(&process) else { return };
-        let token = Token::Process(process.0 as u32);
-        let watched = sys::process(program.pid).and_then(|life| {
-            self.events.add(&life, EpollFlags::EPOLLIN, token)?;
-            Ok(life)
-        });
-        match watched {
-            Ok(life) => program.life = Some(life),
-            // It has ended since it connected.
-            Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => {
-                self.dismiss(process);
-            }
-            Err(error) => log::debug!("process {} cannot be watched: {error}", program.pid),
-        }
-    }
-
     /// A program has gone, and all that it had with it.
     pub(super) fn dismiss(&mut self, process: ProcessId) {
-        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
-        if let Some(listener) = seat.map(|seat| seat.listener) {
+        if let Some(listener) = self.programs.seat(process).map(|seat| seat.listener) {
             // As long as there is a channel in which to say so: its process may be there for longer.
             self.end_loan_of(listener);
         }
-        let Some(program) = self.programs.remove(&process) else { return };
+        let Some(program) = self.programs.remove(process) else { return };
         let _ = self.events.remove(&program.connection);
         self.end_connection(program.uid, program.connection);
         if let Some(life) = &program.life {
@@ -428,7 +357,7 @@ impl Daemon {
         self.end_loan_of(listener);
         self.router.remove_listener(listener);
         self.release_sockets(listener);
-        if self.seats.remove(&listener).is_some() {
+        if self.programs.take(listener) {
             self.lifetime.note_leave();
         }
     }

@@ -63,7 +63,8 @@ impl Daemon {
             let reply = refused(Refusal::Full, "too many ask for the status: ask again");
             return self.tell(process, &Message::Answer { number, reply });
         }
-        let waits_for: BTreeSet<_> = self.seats.values().copied().collect();
+        let waits_for: BTreeSet<_> =
+            self.programs.listeners().map(|(_, process)| process).collect();
         let askers = vec![(process, number)];
         let until = Instant::now() + COUNT_TIME;
         self.counting = Some(Counting { askers, waits_for: waits_for.clone(), until });
@@ -75,8 +76,7 @@ impl Daemon {
 
     /// A program says how many connections it has.
     pub(super) fn on_connections(&mut self, process: ProcessId, count: Option<u64>) {
-        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
-        if let Some(listener) = seat.map(|seat| seat.listener) {
+        if let Some(listener) = self.programs.seat(process).map(|seat| seat.listener) {
             self.registry.set_connections(listener, count);
         }
         self.count_no_more(process);
@@ -98,9 +98,7 @@ impl Daemon {
         let Some(counting) = self.counting.take_if(is_over) else { return };
         let mut reports: BTreeMap<Option<u32>, String> = BTreeMap::new();
         for (process, number) in counting.askers {
-            let Some(uid) = self.programs.get(&process).map(|program| program.uid) else {
-                continue;
-            };
+            let Some(uid) = self.programs.uid(process) else { continue };
             let only = Some(uid).filter(|uid| self.is_tenant(*uid) && *uid != 0);
             let report = reports.entry(only).or_insert_with(|| self.report(only).to_string());
             let report = report.clone();
@@ -169,7 +167,7 @@ impl Daemon {
     }
 
     fn program(&self, listener: &ListenerStatus) -> Value {
-        let program = self.programs.get(&listener.process);
+        let program = self.programs.get(listener.process);
         let pid = program.map(|program| program.pid);
         let ledger = program.and_then(|program| program.seat.as_ref()?.ledger.as_ref());
         let by_kernel = ledger.map_or(0, LedgerReader::count);

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use nix::sys::epoll::EpollFlags;
@@ -14,7 +13,6 @@ use quicket_wire::{EcnCodepoint, TransportErrorCode, Version};
 
 use super::Daemon;
 use super::address::Address;
-use super::events::Token;
 use crate::channel::{HEAD, Outlet, encode};
 use crate::first_packet::HeldDatagram;
 use crate::protocol::{Refusal, Refused};
@@ -113,7 +111,7 @@ impl Daemon {
         let port = address.socket.local_addr().port();
         let received = match source {
             Source::Socket(socket) => socket.receive(buffers),
-            Source::Channel(process, worker) => match self.outlet(*process, *worker) {
+            Source::Channel(process, worker) => match self.programs.outlet(*process, *worker) {
                 Some(outlet) => receive_from_port(outlet, port, buffers),
                 None => return false,
             },
@@ -162,10 +160,10 @@ impl Daemon {
             }
             // The program has closed its end, and may still be there.
             Source::Channel(process, worker) => {
-                if let Some(outlet) = self.outlet_mut(*process, *worker) {
+                if let Some(outlet) = self.programs.outlet_mut(*process, *worker) {
                     outlet.set_hears(false);
                 }
-                self.watch_channel(*process, *worker);
+                self.programs.watch_channel(&self.events, *process, *worker);
             }
         }
     }
@@ -246,13 +244,13 @@ impl Daemon {
 
     pub(super) fn hand_over(&mut self, id: AddressId, outbox: Outbox<'_>) {
         for (place, parcels) in outbox.places {
-            let Some(process) = self.seats.get(&place.listener).copied() else { continue };
-            let Some(outlet) = self.outlet_mut(process, place.worker) else { continue };
+            let Some(process) = self.programs.owner(place.listener) else { continue };
+            let Some(outlet) = self.programs.outlet_mut(process, place.worker) else { continue };
             let trains: Vec<_> = parcels.iter().map(|(head, bytes)| (*head, &**bytes)).collect();
             let was_full = outlet.is_full();
             let sent = outlet.send(&trains);
             if outlet.is_full() && !was_full {
-                self.watch_channel(process, place.worker);
+                self.programs.watch_channel(&self.events, process, place.worker);
             }
             if let Some(address) = self.addresses.get_mut(&id) {
                 address.counters.forwarded += sent.datagrams;
@@ -271,23 +269,13 @@ impl Daemon {
         self.registry.note(listener, |counters| counters.lost += lost);
     }
 
-    fn outlet(&self, process: ProcessId, worker: u16) -> Option<&Outlet> {
-        let seat = self.programs.get(&process)?.seat.as_ref()?;
-        seat.outlets.get(usize::from(worker))
-    }
-
-    pub(super) fn outlet_mut(&mut self, process: ProcessId, worker: u16) -> Option<&mut Outlet> {
-        let seat = self.programs.get_mut(&process)?.seat.as_mut()?;
-        seat.outlets.get_mut(usize::from(worker))
-    }
-
     /// Something happens in a channel.
     pub(super) fn on_channel(&mut self, process: ProcessId, worker: u16, events: EpollFlags) {
         if events.contains(EpollFlags::EPOLLOUT) {
             self.flush(process, worker);
         }
         if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            let Some(program) = self.programs.get(&process) else { return };
+            let Some(program) = self.programs.get(process) else { return };
             if self.hands_too_much(program.uid) {
                 let text = "more descriptors came than can be closed".to_owned();
                 return self.expel(process, Refused { why: Refusal::Full, text });
@@ -299,7 +287,7 @@ impl Daemon {
                 }
                 None => {}
             }
-            if self.outlet(process, worker).is_some_and(Outlet::has_handed) {
+            if self.programs.outlet(process, worker).is_some_and(Outlet::has_handed) {
                 let text = "descriptors came with datagrams: nobody takes any".to_owned();
                 self.expel(process, Refused { why: Refusal::Invalid, text });
             }
@@ -308,41 +296,12 @@ impl Daemon {
 
     /// There is room in a channel.
     fn flush(&mut self, process: ProcessId, worker: u16) {
-        let program = self.programs.get_mut(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_mut()) else { return };
+        let Some(seat) = self.programs.seat_mut(process) else { return };
         let Some(outlet) = seat.outlets.get_mut(usize::from(worker)) else { return };
         let lost = outlet.flush();
         let (address, listener) = (seat.address, seat.listener);
-        self.watch_channel(process, worker);
+        self.programs.watch_channel(&self.events, process, worker);
         self.count_lost(address, listener, lost);
-    }
-
-    /// A program's workers have sockets of their own, and hand back what is another's.
-    pub(super) fn hear_channels(&mut self, process: ProcessId) {
-        let seat = self.programs.get_mut(&process).and_then(|program| program.seat.as_mut());
-        let Some(outlets) = seat.map(|seat| &mut seat.outlets) else { return };
-        outlets.iter_mut().for_each(|outlet| outlet.set_hears(true));
-        let count = outlets.len();
-        (0..).take(count).for_each(|worker| self.watch_channel(process, worker));
-    }
-
-    /// Waits for what there is to wait for in a channel.
-    pub(super) fn watch_channel(&mut self, process: ProcessId, worker: u16) {
-        let program = self.programs.get_mut(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_mut()) else { return };
-        let Some(outlet) = seat.outlets.get_mut(usize::from(worker)) else { return };
-        let (wants, before) = (outlet.wants(), outlet.watched);
-        let token = Token::Channel(process.0 as u32, worker);
-        let watched = match (before.is_empty(), wants.is_empty()) {
-            _ if wants == before => Ok(()),
-            (true, _) => self.events.add(outlet.as_fd(), wants, token),
-            (false, true) => self.events.remove(outlet.as_fd()),
-            (false, false) => self.events.change(outlet.as_fd(), wants, token),
-        };
-        match watched {
-            Ok(()) => outlet.watched = wants,
-            Err(error) => log::debug!("a channel is not watched: {error}"),
-        }
     }
 }
 

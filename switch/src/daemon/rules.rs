@@ -72,7 +72,7 @@ impl Daemon {
         let Some(rule) = tenants.news.rules.try_iter().last() else { return };
         tenants.rule = rule;
         let lost = self.programs.iter().filter_map(|(process, program)| {
-            self.what_is_lost(program).map(|lost| (*process, lost))
+            self.what_is_lost(program).map(|lost| (process, lost))
         });
         let lost: Vec<_> = lost.collect();
         self.end_refused_families();
@@ -109,7 +109,7 @@ impl Daemon {
 
     /// A program loses its place, and hears why.
     fn evict(&mut self, process: ProcessId, lost: SocketAddr) {
-        let Some(program) = self.programs.get(&process) else { return };
+        let Some(program) = self.programs.get(process) else { return };
         let (uid, seat) = (program.uid, program.seat.as_ref());
         if let Some(listener) = seat.map(|seat| seat.listener) {
             // Nothing stands in for it.
@@ -125,7 +125,7 @@ impl Daemon {
 
     /// Ends a program's connection, and says why.
     pub(super) fn expel(&mut self, process: ProcessId, refused: Refused) {
-        let Some(program) = self.programs.get(&process) else { return };
+        let Some(program) = self.programs.get(process) else { return };
         turn_off(&program.connection, refused);
         // Its process need not read that, nor end.
         let _ = shutdown(program.connection.as_raw_fd(), Shutdown::Write);

@@ -201,12 +201,9 @@ impl Daemon {
 
     /// Tells the programs of an address what they have in common now.
     fn tell_secrets(&mut self, id: AddressId) {
-        let there = self.seats.iter().filter(|(listener, _)| listener.address() == id);
-        let there: Vec<_> = there.map(|(listener, process)| (*listener, *process)).collect();
-        for (listener, process) in there {
-            let Some(uid) = self.programs.get(&process).map(|program| program.uid) else {
-                continue;
-            };
+        let there = self.programs.listeners().filter(|(listener, _)| listener.address() == id);
+        for (listener, process) in there.collect::<Vec<_>>() {
+            let Some(uid) = self.programs.uid(process) else { continue };
             if self.is_tenant(uid) {
                 // Before it hears that its connections are to get new ones.
                 for minted in self.mint_all(listener, true) {

@@ -98,7 +98,7 @@ impl Daemon {
     }
 
     pub(super) fn is_tenant_process(&self, process: ProcessId) -> bool {
-        self.programs.get(&process).is_some_and(|program| self.is_tenant(program.uid))
+        self.programs.uid(process).is_some_and(|uid| self.is_tenant(uid))
     }
 
     /// Whether a program of another user is heard.
@@ -113,15 +113,15 @@ impl Daemon {
             );
             return Err(Refused { why: Refusal::Denied, text });
         }
-        let others = self.programs.values().filter(|other| other.uid == uid).count();
+        let others = self.programs.of_user(uid).count();
         if others >= MAX_CONNECTIONS_OF_TENANT {
             let text =
                 format!("user {uid} has {MAX_CONNECTIONS_OF_TENANT} programs here: end some");
             return Err(Refused { why: Refusal::Full, text });
         }
-        let all =
-            self.programs.values().filter(|other| self.is_tenant(other.uid) && other.uid != 0);
-        if uid != 0 && all.count() >= part(MAX_PROGRAMS) {
+        let is_one = |other: &Program| self.is_tenant(other.uid) && other.uid != 0;
+        let all = self.programs.iter().filter(|(_, other)| is_one(other)).count();
+        if uid != 0 && all >= part(MAX_PROGRAMS) {
             let text =
                 "the switch has as many programs of other users as it may: end some".to_owned();
             return Err(Refused { why: Refusal::Full, text });
@@ -136,8 +136,7 @@ impl Daemon {
         join: &Join,
         address: SocketAddr,
     ) -> Result<(), Reply> {
-        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(&process))
-        else {
+        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(process)) else {
             return Err(refused(Refusal::Denied, "this switch is for one user"));
         };
         let uid = program.uid;
@@ -160,8 +159,8 @@ impl Daemon {
             );
             return Err(refused(Refusal::Denied, text));
         }
-        let seats = self.programs.values().filter(|other| other.uid == uid);
-        let seats: Vec<_> = seats.filter_map(|other| other.seat.as_ref()).collect();
+        let seats: Vec<_> =
+            self.programs.of_user(uid).filter_map(|other| other.seat.as_ref()).collect();
         let workers: usize = seats.iter().map(|seat| seat.outlets.len()).sum();
         if workers + usize::from(join.workers) > MAX_WORKERS_OF_TENANT {
             let text = format!(
@@ -221,7 +220,7 @@ impl Daemon {
         })?;
         let cannot = |error: io::Error| refused(Refusal::Full, error.to_string());
         let at = ListenAddress::new(bound.local_addr(), listen.only_v6());
-        let allowed = self.programs.get(&process).zip(self.tenants.as_ref()).is_some_and(
+        let allowed = self.programs.get(process).zip(self.tenants.as_ref()).is_some_and(
             |(program, tenants)| tenants.rule.allows(&program.who(), at.socket_addr()),
         );
         if !allowed {
@@ -279,8 +278,7 @@ impl Daemon {
         address: SocketAddr,
         names: &Names,
     ) -> Result<(), Reply> {
-        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(&process))
-        else {
+        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(process)) else {
             return Ok(());
         };
         if !self.is_tenant(program.uid) {
@@ -319,7 +317,7 @@ impl Daemon {
             return None;
         }
         let minted = self.mint_all(listener, true);
-        let uid = self.programs.get(&process)?.uid;
+        let uid = self.programs.uid(process)?;
         let count = minted.iter().map(|minted| minted.ids.len() as u32).sum();
         self.note_made(uid, count);
         let address = self.addresses.get(&listener.address())?.socket.local_addr();
@@ -339,7 +337,7 @@ impl Daemon {
 
     /// A program asks for connection IDs.
     pub(super) fn mint_for(&mut self, process: ProcessId, worker: u16) {
-        let program = self.programs.get(&process);
+        let program = self.programs.get(process);
         let seat = program.and_then(|program| Some((program.uid, program.seat.as_ref()?)));
         let Some((uid, listener)) = seat.map(|(uid, seat)| (uid, seat.listener)) else { return };
         if !self.is_tenant(uid)
