@@ -113,22 +113,22 @@ impl Daemon {
     ) {
         let uid = who.uid;
         if self.families.find(address, family).is_some() {
-            return self.put_down(uid, [lifeline]);
+            return self.users.put_down(uid, [lifeline]);
         }
         let of_user = self.families.known.iter().filter(|known| known.who.uid == uid).count();
-        if self.is_tenant(uid) && of_user >= MAX_FAMILIES_OF_TENANT {
+        if self.users.is_tenant(uid) && of_user >= MAX_FAMILIES_OF_TENANT {
             self.complaints.warn(format_args!(
                 "a listener that is passed on is not looked after: user {uid} has \
                  {MAX_FAMILIES_OF_TENANT} already"
             ));
-            return self.put_down(uid, [lifeline]);
+            return self.users.put_down(uid, [lifeline]);
         }
-        let most = if self.is_tenant(uid) { part(MAX_FAMILIES) } else { MAX_FAMILIES };
+        let most = if self.users.is_tenant(uid) { part(MAX_FAMILIES) } else { MAX_FAMILIES };
         if self.families.known.len() >= most {
             self.complaints.warn(format_args!(
                 "a listener that is passed on is not looked after: there are {most} already"
             ));
-            return self.put_down(uid, [lifeline]);
+            return self.users.put_down(uid, [lifeline]);
         }
         let number = self.families.next_number;
         self.families.next_number = number.wrapping_add(1);
@@ -139,7 +139,7 @@ impl Daemon {
             }
             Err(error) => {
                 log::warn!("a listener that is passed on is not looked after: {error}");
-                self.put_down(uid, [lifeline]);
+                self.users.put_down(uid, [lifeline]);
             }
         }
     }
@@ -152,9 +152,9 @@ impl Daemon {
 
     /// There is another rule: what it refuses is not kept for anybody.
     pub(super) fn end_refused_families(&mut self) {
-        let Some(tenants) = &self.tenants else { return };
+        let Some(tenants) = self.users.tenants() else { return };
         let is_refused = |known: &&Known| {
-            if !self.is_tenant(known.who.uid) {
+            if !self.users.is_tenant(known.who.uid) {
                 return false;
             }
             let Some(address) = self.registry.listen_address(known.address) else { return true };
@@ -247,7 +247,7 @@ impl Daemon {
         let at = self.families.known.iter().position(|known| known.number == number);
         let Some(known) = at.map(|at| self.families.known.swap_remove(at)) else { return };
         let _ = self.events.remove(&known.lifeline);
-        self.put_down(known.who.uid, [known.lifeline]);
+        self.users.put_down(known.who.uid, [known.lifeline]);
         if let Some(stand_in) = known.stand_in {
             self.dismiss_stand_in(stand_in);
             self.lifetime.note_leave();
@@ -264,7 +264,7 @@ impl Daemon {
         self.families.known = others;
         for known in closed {
             let _ = self.events.remove(&known.lifeline);
-            self.put_down(known.who.uid, [known.lifeline]);
+            self.users.put_down(known.who.uid, [known.lifeline]);
         }
     }
 }

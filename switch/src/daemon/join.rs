@@ -43,7 +43,7 @@ impl Daemon {
         came: &mut Vec<OwnedFd>,
     ) -> Result<(), Reply> {
         let uid = self.may_join(process)?;
-        let tenant = self.is_tenant(uid);
+        let tenant = self.users.is_tenant(uid);
         let mut listen = ListenAddress::new(join.address, join.only_v6);
         if tenant {
             self.check_tenant(process, join, listen.socket_addr())?;
@@ -103,7 +103,7 @@ impl Daemon {
         if let Some((kin, who)) = join.kin.zip(who) {
             self.know_family(listener.address(), who, kin.family.0, came.swap_remove(0));
         }
-        if let Some(clerk) = self.clerk(uid) {
+        if let Some(clerk) = self.users.clerk(uid) {
             outlets.iter_mut().for_each(|outlet| outlet.set_clerk(clerk.clone()));
         }
         let Some(program) = self.programs.get_mut(process) else { return Ok(()) };
@@ -177,10 +177,10 @@ impl Daemon {
         if program.seat.is_some() {
             return Err(invalid("a program is at one address for each connection"));
         }
-        if program.uid != self.own_uid && self.tenants.is_none() {
+        if program.uid != self.users.own() && self.users.tenants().is_none() {
             let text = format!(
                 "this switch is that of user {}: root may ask it, and has one of its own to join",
-                self.own_uid
+                self.users.own()
             );
             return Err(refused(Refusal::Denied, text));
         }
@@ -302,7 +302,7 @@ impl Daemon {
     ) -> Result<(), Reply> {
         let id = joined.listener.address();
         // Nothing that another user says decides how connection IDs are read.
-        let (own, theirs) = match self.is_tenant(uid) {
+        let (own, theirs) = match self.users.is_tenant(uid) {
             true => (None, resume),
             false => (resume, None),
         };

@@ -5,6 +5,7 @@
 mod address;
 mod binding;
 mod door;
+mod entrance;
 mod events;
 mod family;
 mod group;
@@ -27,6 +28,7 @@ mod store;
 mod tenant;
 #[cfg(test)]
 mod testing;
+mod users;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -49,15 +51,15 @@ use crate::strikes::Strikes;
 use address::Address;
 use binding::Binding;
 use door::Doors;
+use entrance::Entrance;
 use events::{Events, Token};
 use family::Families;
-use handed::Clerks;
 use lifetime::Lifetime;
 use park::Parked;
 use programs::Programs;
 use report::Counting;
 use site::Site;
-use tenant::Tenants;
+use users::Users;
 
 /// Keeps from the switch that this process is about to run whatever the process was given beside its standard
 /// descriptors: listeners, locks and pipes of the program that wants a switch would stay open as long as
@@ -108,21 +110,17 @@ pub struct Tools {
 
 /// The switch.
 pub struct Daemon {
-    listener: Listener,
     events: Events,
+    entrance: Entrance,
+    users: Users,
     tools: Tools,
     /// None: secrets are drawn at random.
     site: Option<Site>,
-    /// Programs of other users, if there may be some.
-    tenants: Option<Tenants>,
-    /// What closes descriptors of theirs.
-    clerks: Clerks,
     /// Sockets that a service manager keeps.
     store: Store,
     /// What the switch before left to this one, and this one leaves to the next.
     heirloom: [u8; 32],
     lifetime: Lifetime,
-    own_uid: u32,
     registry: Registry,
     router: Router,
     pieces: Vec<Piece>,
@@ -144,9 +142,7 @@ pub struct Daemon {
     probe: Option<Vec<u8>>,
     /// None while they are in use.
     buffers: Option<ReceiveBuffers>,
-    complaints: Complaints,
-    /// Until when nobody who connects is taken.
-    deaf_until: Option<std::time::Instant>,
+    complaints: Arc<Complaints>,
 }
 
 impl Daemon {
@@ -174,18 +170,17 @@ impl Daemon {
         tools.random.fill(&mut name);
         let own_uid = nix::unistd::geteuid().as_raw();
         let events = Events::new()?;
-        events.add(&listener, EpollFlags::EPOLLIN, Token::Listener)?;
+        let entrance = Entrance::open(&events, listener)?;
+        let complaints = Arc::<Complaints>::default();
         Ok(Self {
-            listener,
             events,
+            entrance,
+            users: Users::new(own_uid, Arc::clone(&complaints)),
             tools,
             site: None,
-            tenants: None,
-            clerks: Clerks::default(),
             store: Store::default(),
             heirloom,
             lifetime: Lifetime::new(idle),
-            own_uid,
             registry: Registry::new(Time::ZERO, own_uid, receipts, false),
             router: Router::new(crypto, secret, ReplyRates::default()),
             pieces: Vec::new(),
@@ -199,8 +194,7 @@ impl Daemon {
             doors: Doors::default(),
             probe: None,
             buffers: Some(ReceiveBuffers::new()),
-            complaints: Complaints::default(),
-            deaf_until: None,
+            complaints,
         })
     }
 
@@ -247,8 +241,8 @@ impl Daemon {
     fn patience(&self) -> EpollTimeout {
         let now = self.now();
         let mut wait = Duration::from_millis(1000);
-        if self.deaf_until.is_some() {
-            wait = wait.min(Duration::from(program::DEAF));
+        if self.entrance.is_deaf() {
+            wait = wait.min(Duration::from(entrance::DEAF));
         }
         if self.store.waits() {
             wait = wait.min(store::AGAIN);
@@ -337,7 +331,7 @@ impl Daemon {
         self.router.expire(now);
         self.tend_doors();
         self.tend_loans();
-        self.hear_again();
+        self.entrance.hear_again(&self.events);
         for process in self.programs.silent_for(SILENCE) {
             self.dismiss(process);
         }

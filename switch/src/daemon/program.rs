@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{getsockopt, sockopt};
 
+use super::Daemon;
 use super::events::Token;
-use super::{Daemon, MAX_PROGRAMS};
 use crate::channel::Outlet;
 use crate::ledger::LedgerReader;
 use crate::protocol::{
     MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Request, Serve, encode,
 };
 use crate::registry::{AddressId, ListenerId, ProcessId};
-use crate::{rendezvous, sys};
+use crate::sys;
 use quicket_udp::Sender;
 
 /// Messages that are read of one program before others get their turn.
@@ -28,9 +28,6 @@ const LAST_WORDS: usize = 1024;
 const EMPTY_LAST_WORDS: usize = 16;
 /// Connections that are taken before others get their turn.
 const CONNECTIONS_PER_TURN: usize = 16;
-/// How long nobody is taken after one could not be.
-pub(super) const DEAF: Duration = Duration::from_millis(100);
-
 /// Messages that wait for a program. One that is told more does not listen.
 pub const MAX_QUEUED: usize = 4096;
 
@@ -155,11 +152,11 @@ impl Daemon {
     /// Takes those who connect.
     pub(super) fn welcome(&mut self) {
         for _ in 0..CONNECTIONS_PER_TURN {
-            if self.clerks.is_door_blocked() {
+            if self.users.clerks.is_door_blocked() {
                 let error = io::Error::other("those who are not let in have not gone yet");
                 return self.turn_away(&error);
             }
-            match sys::accept(self.listener.as_fd()) {
+            match self.entrance.accept() {
                 Ok(connection) => {
                     if let Err(error) = self.admit(connection) {
                         log::warn!("a program is not heard: {error}");
@@ -177,17 +174,7 @@ impl Daemon {
     /// Nobody can be taken for now, such as for want of descriptors: those who connect wait.
     fn turn_away(&mut self, error: &io::Error) {
         self.complaints.warn(format_args!("programs that connect have to wait: {error}"));
-        if self.events.remove(&self.listener).is_ok() {
-            self.deaf_until = Some(Instant::now() + DEAF);
-        }
-    }
-
-    /// Takes those again who connect, when it is time.
-    pub(super) fn hear_again(&mut self) {
-        if self.deaf_until.is_some_and(|until| until <= Instant::now()) {
-            let added = self.events.add(&self.listener, EpollFlags::EPOLLIN, Token::Listener);
-            self.deaf_until = added.is_err().then(|| Instant::now() + DEAF);
-        }
+        self.entrance.turn_away(&self.events);
     }
 
     fn admit(&mut self, connection: OwnedFd) -> io::Result<()> {
@@ -195,26 +182,17 @@ impl Daemon {
         let token = self.programs.free_number();
         let process = ProcessId(token.into());
         let mut program = Program::new(connection, peer.uid(), peer.pid());
-        if self.tenants.is_some() && self.is_tenant(program.uid) {
+        if self.users.has_clerk(program.uid) {
             program.gids = vec![peer.gid()];
             program.gids.extend(sys::peer_groups(program.connection.as_fd()));
-            if let Err(refused) = self.admit_tenant(&program) {
-                self.turn_out(program.connection, refused);
-                return Ok(());
-            }
-        } else if program.uid != self.own_uid && program.uid != 0 {
-            let text = rendezvous::of_another(self.own_uid);
-            self.turn_out(program.connection, Refused { why: Refusal::Denied, text });
-            return Ok(());
         }
-        if self.programs.len() >= MAX_PROGRAMS {
-            let text = format!("the switch has {MAX_PROGRAMS} programs: end some");
-            self.turn_out(program.connection, Refused { why: Refusal::Full, text });
+        if let Err(refused) = self.users.admit(&program, &self.programs) {
+            self.users.turn_out(program.connection, refused);
             return Ok(());
         }
         let events = EpollFlags::EPOLLIN;
         if let Err(error) = self.events.add(&program.connection, events, Token::Program(token)) {
-            self.end_connection(program.uid, program.connection);
+            self.users.end_connection(program.uid, program.connection);
             return Err(error);
         }
         self.programs.insert(process, program);
@@ -251,9 +229,9 @@ impl Daemon {
             }
             empty += usize::from(received.len == 0);
             let uid = program.uid;
-            self.put_down(uid, received.rights.descriptors);
+            self.users.put_down(uid, received.rights.descriptors);
             // The end looks like an empty message. What is left is the clerk's, with the connection.
-            if empty > EMPTY_LAST_WORDS || self.hands_too_much(uid) {
+            if empty > EMPTY_LAST_WORDS || self.users.clerks.have_too_much(uid) {
                 return;
             }
         }
@@ -300,8 +278,8 @@ impl Daemon {
                 }
                 None => self.dismiss(process),
             }
-            self.put_down(uid, came);
-            if self.hands_too_much(uid) {
+            self.users.put_down(uid, came);
+            if self.users.clerks.have_too_much(uid) {
                 log::warn!("user {uid} hands over more descriptors than can be closed");
                 self.dismiss(process);
             }
@@ -319,7 +297,7 @@ impl Daemon {
         }
         let Some(program) = self.programs.remove(process) else { return };
         let _ = self.events.remove(&program.connection);
-        self.end_connection(program.uid, program.connection);
+        self.users.end_connection(program.uid, program.connection);
         if let Some(life) = &program.life {
             let _ = self.events.remove(life);
         }
@@ -346,7 +324,7 @@ impl Daemon {
             for outlet in seat.outlets.iter().filter(|outlet| !outlet.watched.is_empty()) {
                 let _ = self.events.remove(outlet.as_fd());
             }
-            self.put_down(program.uid, seat.outlets.into_iter().map(Outlet::into_channel));
+            self.users.put_down(program.uid, seat.outlets.into_iter().map(Outlet::into_channel));
             log::info!("process {} has left", program.pid);
             self.close_if_unused(seat.address);
         }

@@ -1,5 +1,7 @@
 //! What becomes of programs, and of what they say.
 
+use std::time::Duration;
+
 use super::*;
 use crate::channel::channel;
 use crate::client::Place;

@@ -99,7 +99,7 @@ impl Daemon {
         let mut reports: BTreeMap<Option<u32>, String> = BTreeMap::new();
         for (process, number) in counting.askers {
             let Some(uid) = self.programs.uid(process) else { continue };
-            let only = Some(uid).filter(|uid| self.is_tenant(*uid) && *uid != 0);
+            let only = Some(uid).filter(|uid| self.users.is_tenant(*uid) && *uid != 0);
             let report = reports.entry(only).or_insert_with(|| self.report(only).to_string());
             let report = report.clone();
             self.tell_report(process, number, &report);
@@ -134,7 +134,7 @@ impl Daemon {
             });
             return json!({
                 "pid": std::process::id(),
-                "uid": self.own_uid,
+                "uid": self.users.own(),
                 "uptime_seconds": self.lifetime.seconds(),
                 "addresses": addresses.collect::<Vec<_>>(),
             });
@@ -157,8 +157,8 @@ impl Daemon {
         });
         json!({
             "pid": std::process::id(),
-            "uid": self.own_uid,
-            "system": self.tenants.is_some(),
+            "uid": self.users.own(),
+            "system": self.users.tenants().is_some(),
             "uptime_seconds": self.lifetime.seconds(),
             "pins": self.router.pins.len(),
             "half_read_first_packets": self.router.first_packets().len(),

@@ -276,7 +276,7 @@ impl Daemon {
         }
         if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             let Some(program) = self.programs.get(process) else { return };
-            if self.hands_too_much(program.uid) {
+            if self.users.clerks.have_too_much(program.uid) {
                 let text = "more descriptors came than can be closed".to_owned();
                 return self.expel(process, Refused { why: Refusal::Full, text });
             }

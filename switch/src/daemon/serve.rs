@@ -50,10 +50,10 @@ impl Daemon {
         let Ok(listener) = self.seat_of(process) else { return false };
         let Some(program) = self.registry.program(listener) else { return false };
         let now = time_of_day().as_secs();
-        let uid = self.programs.uid(process).unwrap_or(self.own_uid);
+        let uid = self.programs.uid(process).unwrap_or(self.users.own());
         // Other users have one share each, whatever they call their programs; a program's name has no control
         // characters.
-        let tenant = self.is_tenant(uid).then(|| format!("\0{uid}"));
+        let tenant = self.users.is_tenant(uid).then(|| format!("\0{uid}"));
         let program = tenant.as_deref().unwrap_or(program);
         self.strikes.is_first_use(now, program, &strike.register.0, &strike.ticket.0)
     }
@@ -146,8 +146,8 @@ impl Daemon {
         let upgrades = |seat: &Seat| {
             seat.upgrades && self.registry.phase(seat.listener) == Some(Phase::Active)
         };
-        let asker = self.programs.uid(process).unwrap_or(self.own_uid);
-        let all = asker == 0 || !self.is_tenant(asker);
+        let asker = self.programs.uid(process).unwrap_or(self.users.own());
+        let all = asker == 0 || !self.users.is_tenant(asker);
         let others = self.programs.iter().filter(|(id, _)| *id != process);
         let others = others.filter(|(_, program)| all || program.uid == asker);
         let able = others.filter(|(_, program)| program.seat.as_ref().is_some_and(upgrades));

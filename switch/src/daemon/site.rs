@@ -116,7 +116,7 @@ impl Daemon {
     /// The keys of a user's programs at an address; of others than the switch's own user, without those of
     /// connection IDs. `None` where there are no others.
     pub(super) fn secrets_of(&self, id: AddressId, uid: u32) -> Option<Secrets> {
-        if !self.is_tenant(uid) {
+        if !self.users.is_tenant(uid) {
             return self.addresses.get(&id).map(|address| address.secrets.clone());
         }
         let site = self.site.as_ref()?;
@@ -204,7 +204,7 @@ impl Daemon {
         let there = self.programs.listeners().filter(|(listener, _)| listener.address() == id);
         for (listener, process) in there.collect::<Vec<_>>() {
             let Some(uid) = self.programs.uid(process) else { continue };
-            if self.is_tenant(uid) {
+            if self.users.is_tenant(uid) {
                 // Before it hears that its connections are to get new ones.
                 for minted in self.mint_all(listener, true) {
                     self.tell(process, &Message::Notice(Notice::Minted(minted)));

@@ -51,7 +51,7 @@ pub(super) struct System {
 impl System {
     pub(super) fn new(called: &str, rule: Rule) -> Self {
         Self::made(called, |mut daemon| {
-            daemon.own_uid = nix::unistd::geteuid().as_raw() + 1;
+            daemon.users.set_own(nix::unistd::geteuid().as_raw() + 1);
             let (daemon, rules) = daemon.for_system(rule).unwrap();
             (daemon, Some(rules))
         })
