@@ -9,13 +9,12 @@ use quicket_engine::time::{Duration, Time};
 use quicket_steering::Configurations;
 use quicket_udp::{Sender, UdpConfig, UdpSocket};
 
+use super::Daemon;
 use super::door::Quiet;
 use super::group::Steering;
 use super::loan::Lending;
-use super::{Aes128, Daemon};
 use crate::protocol::Secrets;
 use crate::registry::{AddressId, ListenAddress, RECYCLE_AFTER};
-use crate::router::Reader;
 
 /// How long an address without programs is kept whose last one was killed: its peers are reset
 /// meanwhile. As long as a number rests.
@@ -160,20 +159,12 @@ impl Daemon {
             let _ = self.events.remove(&address.socket);
             address.steering.end(&address.socket);
             self.store.release(&address.listen);
-            self.router.remove_address(id);
+            self.traffic.router.remove_address(id);
             self.forget_families(id);
             self.unpark(id);
             self.binding.note_closed(self.now(), address.listen);
         }
     }
-}
-
-/// How connection IDs are read that were made with these secrets.
-pub(super) fn reader(secrets: &Secrets, aes_128: Aes128) -> io::Result<Reader> {
-    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-    let configurations = secrets.ring()?.configurations(&aes_128);
-    let configurations = configurations.map_err(|error| wrong(error.to_string()))?;
-    Ok(Reader { configurations, server_id: secrets.server_id() })
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ impl Daemon {
         for id in steered.map(|(id, _)| *id).collect::<Vec<_>>() {
             let open = self.door_of(id);
             let noting = self.who_could_have_door(now, id);
-            let wanted = noting.filter(|listener| self.is_clear_for(*listener));
+            let wanted = noting.filter(|listener| self.traffic.is_clear_for(*listener));
             self.doors.one_waits |= noting.is_some() && wanted.is_none();
             if open.is_some() && open != wanted {
                 self.try_to_shut(id);
@@ -114,13 +114,8 @@ impl Daemon {
         notes.then_some(listener)
     }
 
-    /// Whether nothing here leads first packets to others.
-    fn is_clear_for(&self, listener: ListenerId) -> bool {
-        self.router.is_clear_for(listener) && !self.parked.has_any(listener.address())
-    }
-
     fn open_door(&mut self, listener: ListenerId) {
-        let key = *self.router.spread_key();
+        let key = *self.traffic.router.spread_key();
         let Some(address) = self.addresses.get_mut(&listener.address()) else { return };
         let mut places = address.steering.places_of(listener);
         let Some(first) = places.next() else { return };
@@ -191,7 +186,7 @@ impl Daemon {
         let looked = noting.iter().map(|listener| (*listener, self.pin_noted(*listener, 0)));
         let mut noted: Vec<_> = looked.collect();
         let until = self.now() + QUIET;
-        self.router.set_quiet(id, true);
+        self.traffic.router.set_quiet(id, true);
         if let Some(address) = self.addresses.get_mut(&id) {
             noted.extend(address.quiet.take().into_iter().flat_map(|before| before.noted));
             address.quiet = Some(Quiet { until, noted });
@@ -209,7 +204,7 @@ impl Daemon {
             for (listener, before) in noted {
                 self.pin_noted(listener, before);
             }
-            self.router.set_quiet(id, false);
+            self.traffic.router.set_quiet(id, false);
             self.unpark(id);
         }
     }
@@ -224,7 +219,7 @@ impl Daemon {
         for (first, worker) in ledger.recent(before) {
             let place = Place { listener, worker };
             if usize::from(worker) < seat.outlets.len() {
-                self.router.pins.add_first(now, listener.address(), first, place);
+                self.traffic.router.pins.add_first(now, listener.address(), first, place);
             }
         }
         count

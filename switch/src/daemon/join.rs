@@ -8,7 +8,7 @@ use nix::sys::epoll::EpollFlags;
 use quicket_engine::time::Duration;
 
 use super::Daemon;
-use super::address::{Address, reader};
+use super::address::Address;
 use super::events::Token;
 use super::family::is_lifeline;
 use super::program::{Seat, refused};
@@ -126,7 +126,7 @@ impl Daemon {
         if join.remains {
             self.take_back(address);
             self.try_to_shut(address);
-            self.router.set_remainder(address, Place { listener, worker: 0 });
+            self.traffic.router.set_remainder(address, Place { listener, worker: 0 });
         }
         // Who remains hands over the first packets that have waited there; who comes back may have been lent the address's
         // socket, and has handed back what was another's.
@@ -316,7 +316,8 @@ impl Daemon {
                 resume.secrets.keys.iter().take(1).all(|had| now.keys.contains(had))
             })
         };
-        if own.is_some_and(|resume| !self.may_take_in(id, &resume.secrets))
+        let secrets = self.addresses.get(&id).map(|address| &address.secrets);
+        if own.is_some_and(|resume| !self.issuer.may_take_in(secrets, &resume.secrets))
             || theirs.is_some_and(|resume| !known(resume))
         {
             return in_use(
@@ -393,12 +394,12 @@ impl Daemon {
         resumed: Option<&Secrets>,
     ) -> io::Result<()> {
         let socket = socket.ok_or(io::ErrorKind::NotFound)?;
-        let secrets = self.secrets_of_new_address(resumed)?;
-        let reader = reader(&secrets, self.tools.aes_128)?;
+        let secrets = self.issuer.secrets_of_new_address(resumed)?;
+        let reader = self.issuer.reader(&secrets)?;
         let configurations = reader.configurations.clone();
         let address = Address::new(listen, socket, secrets, configurations)?;
         self.events.add(&address.socket, EpollFlags::EPOLLIN, Token::Address(id.number()))?;
-        self.router.set_reader(id, reader);
+        self.traffic.router.set_reader(id, reader);
         self.store.keep(&listen, &address.socket);
         self.addresses.insert(id, address);
         Ok(())

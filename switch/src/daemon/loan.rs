@@ -225,7 +225,7 @@ impl Daemon {
         let Some(process) = self.programs.owner(to.listener) else { return };
         let seat = self.programs.seat(process);
         let is_own = seat.is_some_and(|seat| seat.sender.is_none());
-        if !is_own || self.is_steered(to.listener) || self.router.has_remainder(id) {
+        if !is_own || self.is_steered(to.listener) || self.traffic.router.has_remainder(id) {
             return;
         }
         let Some(address) = self.addresses.get(&id) else { return };

@@ -10,6 +10,7 @@ mod events;
 mod family;
 mod group;
 mod handed;
+mod issuer;
 mod join;
 mod lifetime;
 mod listener;
@@ -28,6 +29,7 @@ mod store;
 mod tenant;
 #[cfg(test)]
 mod testing;
+mod traffic;
 mod users;
 
 use std::collections::BTreeMap;
@@ -42,11 +44,11 @@ use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::random::Random;
 use quicket_engine::time::{Duration, Time};
 use quicket_steering::BlockCipher;
-use quicket_udp::{Complaints, ReceiveBuffers};
+use quicket_udp::Complaints;
 
 use crate::protocol::{self, Message};
 use crate::registry::{AddressId, Notice, ProcessId, Receipts, Registry};
-use crate::router::{Piece, Router};
+use crate::router::Router;
 use crate::strikes::Strikes;
 use address::Address;
 use binding::Binding;
@@ -54,11 +56,11 @@ use door::Doors;
 use entrance::Entrance;
 use events::{Events, Token};
 use family::Families;
+use issuer::Issuer;
 use lifetime::Lifetime;
-use park::Parked;
 use programs::Programs;
 use report::Counting;
-use site::Site;
+use traffic::Traffic;
 use users::Users;
 
 /// Keeps from the switch that this process is about to run whatever the process was given beside its standard
@@ -113,35 +115,24 @@ pub struct Daemon {
     events: Events,
     entrance: Entrance,
     users: Users,
-    tools: Tools,
-    /// None: secrets are drawn at random.
-    site: Option<Site>,
+    issuer: Issuer,
     /// Sockets that a service manager keeps.
     store: Store,
-    /// What the switch before left to this one, and this one leaves to the next.
-    heirloom: [u8; 32],
     lifetime: Lifetime,
     registry: Registry,
-    router: Router,
-    pieces: Vec<Piece>,
     addresses: BTreeMap<AddressId, Address>,
     programs: Programs,
     /// Who may bind which address.
     binding: Binding,
     /// Listeners that processes have from one another.
     families: Families,
-    /// First packets that wait until it is known who gets them.
-    parked: Parked,
+    traffic: Traffic,
     /// Tickets that brought early data.
     strikes: Strikes,
     /// Programs are saying how many connections they have.
     counting: Option<Counting>,
     /// Whose first packets the kernel may bring.
     doors: Doors,
-    /// What was sent to see where it comes.
-    probe: Option<Vec<u8>>,
-    /// None while they are in use.
-    buffers: Option<ReceiveBuffers>,
     complaints: Arc<Complaints>,
 }
 
@@ -176,24 +167,18 @@ impl Daemon {
             events,
             entrance,
             users: Users::new(own_uid, Arc::clone(&complaints)),
-            tools,
-            site: None,
+            issuer: Issuer::new(tools, heirloom),
             store: Store::default(),
-            heirloom,
             lifetime: Lifetime::new(idle),
             registry: Registry::new(Time::ZERO, own_uid, receipts, false),
-            router: Router::new(crypto, secret, ReplyRates::default()),
-            pieces: Vec::new(),
             addresses: BTreeMap::new(),
             programs: Programs::default(),
             binding: Binding::new(takes_over),
             families: Families::default(),
-            parked: Parked::default(),
+            traffic: Traffic::new(Router::new(crypto, secret, ReplyRates::default())),
             strikes: Strikes::new(name, day.as_secs()),
             counting: None,
             doors: Doors::default(),
-            probe: None,
-            buffers: Some(ReceiveBuffers::new()),
             complaints,
         })
     }
@@ -325,10 +310,9 @@ impl Daemon {
         }
         self.end_lingering();
         self.store.tend(now);
-        self.parked.expire(now);
         self.end_inheritance();
         self.end_counting();
-        self.router.expire(now);
+        self.traffic.expire(now);
         self.tend_doors();
         self.tend_loans();
         self.entrance.hear_again(&self.events);

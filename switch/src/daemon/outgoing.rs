@@ -13,9 +13,9 @@ use crate::registry::{AddressId, ProcessId};
 impl Daemon {
     /// Sends what a program has put into a channel: what is there at once, before others get their turn.
     pub(super) fn send_for(&mut self, process: ProcessId, worker: u16) {
-        let Some(mut buffers) = self.buffers.take() else { return };
+        let Some(mut buffers) = self.traffic.take_buffers() else { return };
         let stuck_at = self.send_batch_for(process, worker, &mut buffers);
-        self.buffers = Some(buffers);
+        self.traffic.return_buffers(buffers);
         self.programs.watch_channel(&self.events, process, worker);
         if let Some(id) = stuck_at {
             self.set_full(id, true);

@@ -333,7 +333,7 @@ impl Daemon {
     /// A listener is gone from the registry.
     pub(super) fn forget(&mut self, listener: ListenerId) {
         self.end_loan_of(listener);
-        self.router.remove_listener(listener);
+        self.traffic.router.remove_listener(listener);
         self.release_sockets(listener);
         if self.programs.take(listener) {
             self.lifetime.note_leave();

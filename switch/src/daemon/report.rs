@@ -143,7 +143,7 @@ impl Daemon {
             let id = self.registry.address_id(&each.address);
             let address = id.and_then(|id| self.addresses.get(&id));
             let own = address.map(|address| address.counters).unwrap_or_default();
-            let routed = id.and_then(|id| self.router.counters(id)).unwrap_or_default();
+            let routed = id.and_then(|id| self.traffic.router.counters(id)).unwrap_or_default();
             json!({
                 "address": each.address.to_string(),
                 "programs": each.listeners.iter().map(|each| self.program(each)).collect::<Vec<_>>(),
@@ -160,8 +160,8 @@ impl Daemon {
             "uid": self.users.own(),
             "system": self.users.tenants().is_some(),
             "uptime_seconds": self.lifetime.seconds(),
-            "pins": self.router.pins.len(),
-            "half_read_first_packets": self.router.first_packets().len(),
+            "pins": self.traffic.router.pins.len(),
+            "half_read_first_packets": self.traffic.router.first_packets().len(),
             "addresses": addresses.collect::<Vec<_>>(),
         })
     }

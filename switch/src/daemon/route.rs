@@ -1,6 +1,5 @@
 //! Datagrams: received, decided about by the router, and handed over or answered.
 
-use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,16 +7,18 @@ use std::sync::Arc;
 use nix::sys::epoll::EpollFlags;
 use quicket_engine::replies;
 use quicket_engine::time::Time;
-use quicket_udp::{Arrival, Outgoing, ReceiveBuffers, UdpSocket, receive_from_port};
+use quicket_udp::{Outgoing, ReceiveBuffers, UdpSocket, receive_from_port};
 use quicket_wire::{EcnCodepoint, TransportErrorCode, Version};
 
-use super::Daemon;
 use super::address::Address;
-use crate::channel::{HEAD, Outlet, encode};
-use crate::first_packet::HeldDatagram;
+use super::issuer::Issuer;
+use super::traffic::Outbox;
+use super::users::Users;
+use super::{Daemon, Tools};
+use crate::channel::Outlet;
 use crate::protocol::{Refusal, Refused};
-use crate::registry::{AddressId, Place, ProcessId};
-use crate::router::{Decision, Piece, Train, Way};
+use crate::registry::{AddressId, ProcessId};
+use crate::router::{Decision, Train};
 
 /// How many batches of an address are received before programs and others get their turn.
 const BATCHES_PER_TURN: usize = 8;
@@ -31,34 +32,6 @@ pub(super) enum Source {
     Socket(Arc<UdpSocket>),
     /// A worker of a program, which hands them back.
     Channel(ProcessId, u16),
-}
-
-/// A train on its way.
-type Parcel<'a> = ([u8; HEAD], Cow<'a, [u8]>);
-
-/// Trains by where they go.
-#[derive(Default)]
-pub(super) struct Outbox<'a> {
-    places: Vec<(Place, Vec<Parcel<'a>>)>,
-    /// Something was for nobody, or its connection ID does not say whose it is.
-    others: bool,
-}
-
-impl<'a> Outbox<'a> {
-    fn add(&mut self, place: Place, head: [u8; HEAD], bytes: Cow<'a, [u8]>) {
-        match self.places.iter_mut().find(|(to, _)| *to == place) {
-            Some((_, parcels)) => parcels.push((head, bytes)),
-            None => self.places.push((place, vec![(head, bytes)])),
-        }
-    }
-
-    /// Where all of it goes, if that is one worker and its connection IDs say so.
-    fn destination(&self) -> Option<Place> {
-        match &*self.places {
-            [(place, _)] if !self.others => Some(*place),
-            _ => None,
-        }
-    }
 }
 
 impl Daemon {
@@ -88,7 +61,7 @@ impl Daemon {
 
     /// Receives for a while. True if there may be more.
     pub(super) fn receive_some(&mut self, id: AddressId, source: &Source) -> bool {
-        let Some(mut buffers) = self.buffers.take() else { return false };
+        let Some(mut buffers) = self.traffic.take_buffers() else { return false };
         let mut more = true;
         for _ in 0..BATCHES_PER_TURN {
             more = self.receive_batch(id, source, &mut buffers);
@@ -96,7 +69,7 @@ impl Daemon {
                 break;
             }
         }
-        self.buffers = Some(buffers);
+        self.traffic.return_buffers(buffers);
         more
     }
 
@@ -132,8 +105,7 @@ impl Daemon {
             let quicket_udp::Train { remote, local, ecn, stride, bytes, .. } = train;
             trains += 1;
             let bytes: &[u8] = bytes;
-            if self.probe.as_deref() == Some(bytes) {
-                self.probe = None;
+            if self.traffic.has_come(bytes) {
                 continue;
             }
             self.count_received(id, source, bytes.len().div_ceil(stride) as u64);
@@ -179,67 +151,18 @@ impl Daemon {
     /// Divides a train, which has waited since then, by where its datagrams go.
     pub(super) fn sort<'a>(
         &mut self,
-        (now, since): (Time, Time),
+        times: (Time, Time),
         train: &Train<'a>,
         outbox: &mut Outbox<'a>,
     ) {
-        let mut pieces = std::mem::take(&mut self.pieces);
-        self.router.route(&mut self.registry, now, train, &mut pieces);
-        let Train { remote, local, ecn, segment_size: stride, .. } = *train;
-        let head = encode(&Arrival { remote, local, ecn, stride, len: 0 });
-        for Piece { range, decision } in pieces.drain(..) {
-            let bytes = train.bytes.get(range).unwrap_or_default();
-            outbox.others |= !matches!(decision, Decision::Deliver { way: Way::Owner, .. });
-            match decision {
-                Decision::Deliver { place, .. } => outbox.add(place, head, Cow::Borrowed(bytes)),
-                Decision::Release { place, held } => {
-                    for HeldDatagram { remote, local, ecn, bytes } in held {
-                        let (stride, len) = (bytes.len(), bytes.len());
-                        let head = encode(&Arrival { remote, local, ecn, stride, len });
-                        outbox.add(place, head, Cow::Owned(bytes));
-                    }
-                    outbox.add(place, head, Cow::Borrowed(bytes));
-                }
-                Decision::Wait { held } => {
-                    held.into_iter().for_each(|held| self.park(since, train.address, held));
-                    let bytes = bytes.to_vec();
-                    self.park(since, train.address, HeldDatagram { remote, local, ecn, bytes });
-                }
-                Decision::Held | Decision::Drop(_) => {}
-                answered => self.answer_datagram(train, bytes, &answered),
+        let Self { traffic, registry, addresses, issuer, users, .. } = self;
+        traffic.sort(registry, times, train, outbox, |registry, datagram, decision| {
+            let Some(address) = addresses.get(&train.address) else { return };
+            let is_vacant = || registry.is_vacant(train.address);
+            if let Some(bytes) = answer_to(decision, datagram, address, is_vacant, issuer, users) {
+                address.answer(train, &bytes);
             }
-        }
-        self.pieces = pieces;
-    }
-
-    /// Answers in place of programs.
-    fn answer_datagram(&mut self, train: &Train<'_>, datagram: &[u8], decision: &Decision) {
-        let key = match decision {
-            Decision::Reset { dcid, uid } => self.reset_key(train.address, *uid, dcid),
-            _ => None,
-        };
-        let Some(address) = self.addresses.get(&train.address) else { return };
-        let crypto = &self.tools.crypto;
-        let random = &mut *self.tools.random;
-        let answer = match decision {
-            Decision::Reset { dcid, .. } => key.and_then(|key| {
-                replies::stateless_reset(&**crypto, &key, dcid, datagram.len(), random)
-            }),
-            Decision::NegotiateVersion => {
-                replies::version_negotiation(datagram, Version::SUPPORTED, random)
-            }
-            Decision::Refuse { version, dcid, scid } => {
-                let code = match self.registry.is_vacant(train.address) {
-                    true => TransportErrorCode::CONNECTION_REFUSED,
-                    false => TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL),
-                };
-                replies::refusal(Arc::clone(crypto), *version, dcid, scid, code)
-            }
-            _ => None,
-        };
-        if let Some(bytes) = answer {
-            address.answer(train, &bytes);
-        }
+        });
     }
 
     pub(super) fn hand_over(&mut self, id: AddressId, outbox: Outbox<'_>) {
@@ -302,6 +225,41 @@ impl Daemon {
         let (address, listener) = (seat.address, seat.listener);
         self.programs.watch_channel(&self.events, process, worker);
         self.count_lost(address, listener, lost);
+    }
+}
+
+/// What the switch says to a datagram in place of programs, if anything.
+fn answer_to(
+    decision: &Decision,
+    datagram: &[u8],
+    address: &Address,
+    is_vacant: impl FnOnce() -> bool,
+    issuer: &mut Issuer,
+    users: &Users,
+) -> Option<Vec<u8>> {
+    match decision {
+        Decision::Reset { dcid, uid } => {
+            // The key of the stateless reset token of a connection ID that led to a program of this user.
+            let ring = match users.is_tenant(*uid) {
+                true => issuer.secrets_of_tenant(*uid)?.ring(),
+                false => address.secrets.ring(),
+            };
+            let key = ring.ok()?.of(dcid.as_slice())?.reset;
+            let Tools { crypto, random, .. } = &mut issuer.tools;
+            replies::stateless_reset(&**crypto, &key, dcid, datagram.len(), &mut **random)
+        }
+        Decision::NegotiateVersion => {
+            let random = &mut *issuer.tools.random;
+            replies::version_negotiation(datagram, Version::SUPPORTED, random)
+        }
+        Decision::Refuse { version, dcid, scid } => {
+            let code = match is_vacant() {
+                true => TransportErrorCode::CONNECTION_REFUSED,
+                false => TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL),
+            };
+            replies::refusal(Arc::clone(&issuer.tools.crypto), *version, dcid, scid, code)
+        }
+        _ => None,
     }
 }
 

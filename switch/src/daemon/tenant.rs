@@ -9,18 +9,18 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use quicket_steering::{Owner, Place as SteeringPlace};
 use quicket_udp::{Sender, UdpConfig};
 
 use super::Daemon;
 use super::program::{Program, refused};
 use super::rules::{News, Rules};
-use super::site::Site;
 use crate::options::SocketOptions;
 use crate::protocol::{
     Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Reply, Tenancy,
 };
-use crate::registry::{AddressId, ListenAddress, ListenerId, MAX_ADDRESSES, Names, ProcessId};
+use crate::registry::{
+    AddressId, ListenAddress, ListenerId, MAX_ADDRESSES, Names, Place, ProcessId,
+};
 use crate::rule::{Rule, Who};
 
 /// Connections that programs of one other user have to the switch.
@@ -149,10 +149,7 @@ impl Daemon {
     ///
     /// When no descriptor is left.
     pub fn for_system(mut self, rule: Rule) -> io::Result<(Self, Rules)> {
-        let crypto = Arc::clone(&self.tools.crypto);
-        if self.site.is_none() {
-            self.site = Some(Site::of_heirloom(&self.heirloom, &*crypto)?);
-        }
+        self.issuer.use_heirloom()?;
         self.registry.make_room_for_tenants();
         let (rules, news) = News::new(&self.events)?;
         self.users.take_tenants(Tenants::new(rule, news))?;
@@ -375,16 +372,7 @@ impl Daemon {
 
     fn mint(&mut self, listener: ListenerId, worker: u16, count: usize) -> Vec<Hex<ID_LEN>> {
         let Some(address) = self.addresses.get(&listener.address()) else { return Vec::new() };
-        let Some(server_id) = address.secrets.server_id() else { return Vec::new() };
-        let owner = Some(Owner { generation: listener.generation(), worker });
-        let place = SteeringPlace { server_id, owner };
-        let codec = address.steering.configurations.current();
-        let random = &mut *self.tools.random;
-        let minted = (0..count).filter_map(|_| {
-            let id = codec.mint(&place, &mut |out| random.fill(out)).ok()?;
-            id.as_slice().try_into().ok().map(Hex)
-        });
-        minted.collect()
+        self.issuer.mint(address, Place { listener, worker }, count)
     }
 }
 

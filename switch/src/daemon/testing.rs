@@ -39,6 +39,15 @@ pub(super) fn join(address: SocketAddr) -> Join {
     }
 }
 
+/// With ciphers, and numbers that nobody knows.
+pub(super) fn tools() -> Tools {
+    Tools {
+        crypto: Arc::new(AwsLcProvider),
+        aes_128: |key| Arc::new(Aes128::new(key)),
+        random: Box::new(SystemRandom::new()),
+    }
+}
+
 pub(super) struct System {
     pub(super) daemon: Daemon,
     /// One that was free.
@@ -65,13 +74,8 @@ impl System {
     fn made(called: &str, set_up: impl FnOnce(Daemon) -> (Daemon, Option<Rules>)) -> Self {
         let file = format!("quicket-{called}-{}", std::process::id());
         let name = std::env::temp_dir().join(file).to_str().unwrap().to_owned();
-        let tools = Tools {
-            crypto: Arc::new(AwsLcProvider),
-            aes_128: |key| Arc::new(Aes128::new(key)),
-            random: Box::new(SystemRandom::new()),
-        };
         let (daemon, rules) =
-            set_up(Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap());
+            set_up(Daemon::new(Listener::bind(&name).unwrap(), tools(), None).unwrap());
         let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         Self { daemon, address, name, rules }
     }
