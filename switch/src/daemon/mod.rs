@@ -4,6 +4,7 @@
 
 mod address;
 mod binding;
+mod counting;
 mod door;
 mod entrance;
 mod events;
@@ -52,6 +53,7 @@ use crate::router::Router;
 use crate::strikes::Strikes;
 use address::Address;
 use binding::Binding;
+use counting::Counting;
 use door::Doors;
 use entrance::Entrance;
 use events::{Events, Token};
@@ -59,7 +61,6 @@ use family::Families;
 use issuer::Issuer;
 use lifetime::Lifetime;
 use programs::Programs;
-use report::Counting;
 use traffic::Traffic;
 use users::Users;
 
@@ -130,7 +131,7 @@ pub struct Daemon {
     /// Tickets that brought early data.
     strikes: Strikes,
     /// Programs are saying how many connections they have.
-    counting: Option<Counting>,
+    counting: Counting,
     /// Whose first packets the kernel may bring.
     doors: Doors,
     complaints: Arc<Complaints>,
@@ -177,7 +178,7 @@ impl Daemon {
             families: Families::default(),
             traffic: Traffic::new(Router::new(crypto, secret, ReplyRates::default())),
             strikes: Strikes::new(name, day.as_secs()),
-            counting: None,
+            counting: Counting::default(),
             doors: Doors::default(),
             complaints,
         })
@@ -244,8 +245,8 @@ impl Daemon {
         if let Some(at) = self.next_look_at_loan() {
             wait = wait.min(at.since(now));
         }
-        if let Some(counting) = &self.counting {
-            wait = wait.min(counting.time_left());
+        if let Some(left) = self.counting.time_left() {
+            wait = wait.min(left);
         }
         if let (true, Some(left)) = (self.is_unused(), self.lifetime.time_left()) {
             let left = Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));

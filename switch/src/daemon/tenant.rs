@@ -182,7 +182,7 @@ impl Daemon {
             );
             return Err(refused(Refusal::Full, text));
         }
-        let kept = self.addresses_kept_for(uid);
+        let kept = self.families.kept_for(uid);
         let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).chain(kept).collect();
         addresses.sort();
         addresses.dedup();
