@@ -9,21 +9,18 @@ use quicket_engine::time::{Duration, Time};
 use quicket_steering::Configurations;
 use quicket_udp::{Sender, UdpConfig, UdpSocket};
 
+use super::Daemon;
 use super::door::Quiet;
 use super::group::Steering;
 use super::loan::Lending;
-use super::{Aes128, Daemon};
 use crate::protocol::Secrets;
-use crate::registry::{AddressId, ListenAddress, MAX_ADDRESSES, RECYCLE_AFTER};
-use crate::router::Reader;
+use crate::registry::{AddressId, ListenAddress, RECYCLE_AFTER};
 
 /// How long an address without programs is kept whose last one was killed: its peers are reset
 /// meanwhile. As long as a number rests.
 pub const LINGER: Duration = RECYCLE_AFTER;
 /// How many such addresses there are at most.
 pub const MAX_LINGERING: usize = 64;
-/// How long a program may take to let go of an address that it has left.
-const CLOSING_TIME: Duration = Duration::from_secs(2);
 
 /// An address that the switch reads.
 #[derive(Debug)]
@@ -159,26 +156,15 @@ impl Daemon {
         if self.registry.forget(id) {
             self.unwatch_all(id);
             let Some(mut address) = self.addresses.remove(&id) else { return };
-            let _ = self.epoll.delete(&address.socket);
+            let _ = self.events.remove(&address.socket);
             address.steering.end(&address.socket);
-            self.unstore(&address.listen);
-            self.router.remove_address(id);
+            self.store.release(&address.listen);
+            self.traffic.router.remove_address(id);
             self.forget_families(id);
             self.unpark(id);
-            self.closed.push((address.listen, self.now() + CLOSING_TIME));
-            if self.closed.len() > MAX_ADDRESSES {
-                self.closed.remove(0);
-            }
+            self.binding.note_closed(self.now(), address.listen);
         }
     }
-}
-
-/// How connection IDs are read that were made with these secrets.
-pub(super) fn reader(secrets: &Secrets, aes_128: Aes128) -> io::Result<Reader> {
-    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-    let configurations = secrets.ring()?.configurations(&aes_128);
-    let configurations = configurations.map_err(|error| wrong(error.to_string()))?;
-    Ok(Reader { configurations, server_id: secrets.server_id() })
 }
 
 #[cfg(test)]

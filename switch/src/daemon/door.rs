@@ -28,26 +28,61 @@ pub(super) struct Quiet {
     noted: Vec<(ListenerId, u64)>,
 }
 
-impl Daemon {
-    /// Programs have come, gone, or said something: doors are looked at next time.
-    pub(super) const fn mind_doors(&mut self) {
-        self.doors_due = Time::ZERO;
+/// When it is looked which doors may be open, and whether any may be.
+#[derive(Debug, Default)]
+pub(super) struct Doors {
+    /// No kernel is to help: none is opened.
+    forwards: bool,
+    due: Time,
+    /// One waits for time to pass.
+    one_waits: bool,
+}
+
+impl Doors {
+    /// Has every datagram go through the switch.
+    pub(super) const fn keep_shut(&mut self) {
+        self.forwards = true;
     }
 
+    /// Whether every datagram goes through the switch.
+    pub(super) const fn are_kept_shut(&self) -> bool {
+        self.forwards
+    }
+
+    /// Programs have come, gone, or said something: doors are looked at next time.
+    pub(super) const fn mind(&mut self) {
+        self.due = Time::ZERO;
+    }
+
+    /// Whether it is time to look, which is then done.
+    fn begin_to_look(&mut self, now: Time) -> bool {
+        let is_due = now >= self.due;
+        if is_due {
+            (self.due, self.one_waits) = (now + LOOK, false);
+        }
+        is_due
+    }
+
+    /// When it is to be looked, if nothing happens until then.
+    pub(super) fn next_look(&self) -> Option<Time> {
+        self.one_waits.then_some(self.due)
+    }
+}
+
+impl Daemon {
     /// Opens and shuts doors, as far as it is time to look; and lets those in who have waited for that.
     pub(super) fn tend_doors(&mut self) {
         let now = self.now();
         self.end_quiet(now);
-        if now < self.doors_due {
+        if !self.doors.begin_to_look(now) {
             return;
         }
-        (self.doors_due, self.doors_wait) = (now + LOOK, false);
         let steered = self.addresses.iter().filter(|(_, address)| address.steering.is_on());
         for id in steered.map(|(id, _)| *id).collect::<Vec<_>>() {
             let open = self.door_of(id);
             let noting = self.who_could_have_door(now, id);
-            let wanted = noting.filter(|listener| self.is_clear_for(*listener));
-            self.doors_wait |= noting.is_some() && wanted.is_none();
+            let wanted = noting.filter(|listener| self.traffic.is_clear_for(*listener));
+            self.doors.one_waits |= noting.is_some() && wanted.is_none();
             if open.is_some() && open != wanted {
                 self.try_to_shut(id);
             } else if let (None, Some(listener)) = (open, wanted) {
@@ -70,22 +105,17 @@ impl Daemon {
     /// Who is alone and notes its clients.
     fn who_could_have_door(&self, now: Time, id: AddressId) -> Option<ListenerId> {
         let address = self.addresses.get(&id)?;
-        if self.forwards || address.steering.inherited {
+        if self.doors.are_kept_shut() || address.steering.inherited {
             return None;
         }
         let listener = self.registry.lone(now, id)?;
-        let process = self.seats.get(&listener)?;
-        let notes = self.programs.get(process)?.seat.as_ref()?.ledger.is_some();
+        let process = self.programs.owner(listener)?;
+        let notes = self.programs.seat(process)?.ledger.is_some();
         notes.then_some(listener)
     }
 
-    /// Whether nothing here leads first packets to others.
-    fn is_clear_for(&self, listener: ListenerId) -> bool {
-        self.router.is_clear_for(listener) && !self.parked.has_any(listener.address())
-    }
-
     fn open_door(&mut self, listener: ListenerId) {
-        let key = *self.router.spread_key();
+        let key = *self.traffic.router.spread_key();
         let Some(address) = self.addresses.get_mut(&listener.address()) else { return };
         let mut places = address.steering.places_of(listener);
         let Some(first) = places.next() else { return };
@@ -156,7 +186,7 @@ impl Daemon {
         let looked = noting.iter().map(|listener| (*listener, self.pin_noted(*listener, 0)));
         let mut noted: Vec<_> = looked.collect();
         let until = self.now() + QUIET;
-        self.router.set_quiet(id, true);
+        self.traffic.router.set_quiet(id, true);
         if let Some(address) = self.addresses.get_mut(&id) {
             noted.extend(address.quiet.take().into_iter().flat_map(|before| before.noted));
             address.quiet = Some(Quiet { until, noted });
@@ -174,7 +204,7 @@ impl Daemon {
             for (listener, before) in noted {
                 self.pin_noted(listener, before);
             }
-            self.router.set_quiet(id, false);
+            self.traffic.router.set_quiet(id, false);
             self.unpark(id);
         }
     }
@@ -182,14 +212,14 @@ impl Daemon {
     /// Has connection IDs lead to a listener that it has noted after so many others. Returns how many it has noted.
     fn pin_noted(&mut self, listener: ListenerId, before: u64) -> u64 {
         let now = self.now();
-        let program = self.seats.get(&listener).and_then(|process| self.programs.get(process));
-        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return before };
+        let seat = self.programs.owner(listener).and_then(|process| self.programs.seat(process));
+        let Some(seat) = seat else { return before };
         let Some(ledger) = &seat.ledger else { return before };
         let count = ledger.count();
         for (first, worker) in ledger.recent(before) {
             let place = Place { listener, worker };
             if usize::from(worker) < seat.outlets.len() {
-                self.router.pins.add_first(now, listener.address(), first, place);
+                self.traffic.router.pins.add_first(now, listener.address(), first, place);
             }
         }
         count
@@ -197,8 +227,27 @@ impl Daemon {
 
     /// Who notes clients at an address.
     pub(super) fn noting_at(&self, id: AddressId) -> Vec<ListenerId> {
-        let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
-        let noting = seats.filter(|seat| seat.address == id && seat.ledger.is_some());
-        noting.map(|seat| seat.listener).collect()
+        let noting = self.programs.seats_at(id).filter(|(_, seat)| seat.ledger.is_some());
+        noting.map(|(_, seat)| seat.listener).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doors_are_looked_at_now_and_then_and_when_programs_have_said_something() {
+        let now = Time::ZERO + LOOK;
+        let mut doors = Doors::default();
+        assert!(doors.begin_to_look(now));
+        assert!(!doors.begin_to_look(now + QUIET));
+        assert_eq!(doors.next_look(), None);
+        doors.one_waits = true;
+        assert_eq!(doors.next_look(), Some(now + LOOK));
+        doors.mind();
+        assert!(doors.begin_to_look(now + QUIET), "something was said");
+        assert_eq!(doors.next_look(), None, "none waits any more");
+        assert!(doors.begin_to_look(now + QUIET + LOOK));
     }
 }

@@ -8,13 +8,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
+use quicket_udp::Complaints;
 
-use super::program::Program;
+use super::Daemon;
+use super::events::{Events, Token};
 use super::tenant::{MAX_FAMILIES_OF_TENANT, part};
-use super::{Daemon, Token};
+use super::users::Users;
 use crate::protocol::{self, Kin};
-use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
+use crate::registry::{
+    AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration, Registry,
+};
 use crate::rule::Who;
 use crate::sys;
 
@@ -42,6 +46,14 @@ struct Known {
     stand_in: Option<ListenerId>,
 }
 
+/// What is known of one at first.
+struct New {
+    address: AddressId,
+    who: Who,
+    family: Family,
+    lifeline: OwnedFd,
+}
+
 impl Known {
     /// Whether a process has the listener.
     fn lives(&self) -> bool {
@@ -67,13 +79,105 @@ impl Families {
     fn find(&mut self, address: AddressId, family: Family) -> Option<&mut Known> {
         self.known.iter_mut().find(|each| each.address == address && each.family == family)
     }
+
+    /// A family has a member at an address, and is looked after from now on. Returns its lifeline if it is not, or was
+    /// already.
+    fn know(
+        &mut self,
+        events: &Events,
+        complaints: &Complaints,
+        new: New,
+        is_tenant: bool,
+    ) -> Option<OwnedFd> {
+        let New { address, who, family, lifeline } = new;
+        if self.find(address, family).is_some() {
+            return Some(lifeline);
+        }
+        let uid = who.uid;
+        let of_user = self.known.iter().filter(|known| known.who.uid == uid).count();
+        if is_tenant && of_user >= MAX_FAMILIES_OF_TENANT {
+            complaints.warn(format_args!(
+                "a listener that is passed on is not looked after: user {uid} has \
+                 {MAX_FAMILIES_OF_TENANT} already"
+            ));
+            return Some(lifeline);
+        }
+        let most = if is_tenant { part(MAX_FAMILIES) } else { MAX_FAMILIES };
+        if self.known.len() >= most {
+            complaints.warn(format_args!(
+                "a listener that is passed on is not looked after: there are {most} already"
+            ));
+            return Some(lifeline);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        match events.add(&lifeline, EpollFlags::empty(), Token::Family(number)) {
+            Ok(()) => {
+                self.known.push(Known { number, address, who, family, lifeline, stand_in: None });
+                None
+            }
+            Err(error) => {
+                log::warn!("a listener that is passed on is not looked after: {error}");
+                Some(lifeline)
+            }
+        }
+    }
+
+    /// Addresses at which nothing but names is kept for processes of a user that were forked.
+    pub(super) fn kept_for(&self, uid: u32) -> impl Iterator<Item = AddressId> {
+        let known = self.known.iter().filter(move |known| known.who.uid == uid);
+        known.filter(|known| known.stand_in.is_some()).map(|known| known.address)
+    }
+
+    /// Those that have what the rule does not allow.
+    fn refused(&self, users: &Users, registry: &Registry) -> Vec<u32> {
+        let Some(tenants) = users.tenants() else { return Vec::new() };
+        let is_refused = |known: &&Known| {
+            if !users.is_tenant(known.who.uid) {
+                return false;
+            }
+            let Some(address) = registry.listen_address(known.address) else { return true };
+            let address = address.socket_addr();
+            let names = known.stand_in.and_then(|stand_in| registry.names(stand_in));
+            !tenants.rule.allows(&known.who, address)
+                || names.is_some_and(|names| {
+                    tenants.rule.refused_name(&known.who, address, names).is_some()
+                })
+        };
+        self.known.iter().filter(is_refused).map(|known| known.number).collect()
+    }
+
+    /// What a stand-in has in place of a program's number: that of none.
+    fn number_of_stand_in(&mut self) -> ProcessId {
+        self.next_stand_in += 1;
+        ProcessId(u64::from(u32::MAX) + self.next_stand_in)
+    }
+
+    /// One is not looked after any more.
+    fn remove(&mut self, events: &Events, number: u32) -> Option<Known> {
+        let at = self.known.iter().position(|known| known.number == number)?;
+        let known = self.known.swap_remove(at);
+        let _ = events.remove(&known.lifeline);
+        Some(known)
+    }
+
+    /// The same for all at an address.
+    fn remove_at(&mut self, events: &Events, address: AddressId) -> Vec<Known> {
+        let all = std::mem::take(&mut self.known);
+        let (there, others): (Vec<_>, _) =
+            all.into_iter().partition(|known| known.address == address);
+        self.known = others;
+        for known in &there {
+            let _ = events.remove(&known.lifeline);
+        }
+        there
+    }
 }
 
 impl Daemon {
     /// A program is about to fork: who comes with the name of this family is of its blood.
     pub(super) fn bequeath(&mut self, process: ProcessId, kin: Kin, came: &mut Vec<OwnedFd>) {
-        let program = self.programs.get(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
+        let Some(seat) = self.programs.seat(process) else { return };
         let (address, listener) = (seat.address, seat.listener);
         let serves = self.registry.phase(listener) == Some(Phase::Active);
         // It was replaced this moment: it has no names to pass on.
@@ -85,15 +189,14 @@ impl Daemon {
             self.try_to_shut(address);
             self.registry.set_family(listener, Some(kin.family.0));
         }
-        let Some(who) = self.programs.get(&process).map(Program::who) else { return };
+        let Some(who) = self.programs.who(process) else { return };
         self.know_family(address, who, kin.family.0, lifeline);
         self.attend_to(process, kin.attention);
     }
 
     /// A program says how far it is from accepting.
     pub(super) fn attend_to(&mut self, process: ProcessId, attention: protocol::Attention) {
-        let program = self.programs.get(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
+        let Some(seat) = self.programs.seat(process) else { return };
         let (address, listener) = (seat.address, seat.listener);
         // Who was never passed on shares with nobody.
         let kin = self.registry.family(listener).is_some();
@@ -114,62 +217,15 @@ impl Daemon {
         lifeline: OwnedFd,
     ) {
         let uid = who.uid;
-        if self.families.find(address, family).is_some() {
-            return self.put_down(uid, [lifeline]);
-        }
-        let of_user = self.families.known.iter().filter(|known| known.who.uid == uid).count();
-        if self.is_tenant(uid) && of_user >= MAX_FAMILIES_OF_TENANT {
-            self.complaints.warn(format_args!(
-                "a listener that is passed on is not looked after: user {uid} has \
-                 {MAX_FAMILIES_OF_TENANT} already"
-            ));
-            return self.put_down(uid, [lifeline]);
-        }
-        let most = if self.is_tenant(uid) { part(MAX_FAMILIES) } else { MAX_FAMILIES };
-        if self.families.known.len() >= most {
-            self.complaints.warn(format_args!(
-                "a listener that is passed on is not looked after: there are {most} already"
-            ));
-            return self.put_down(uid, [lifeline]);
-        }
-        let number = self.families.next_number;
-        self.families.next_number = number.wrapping_add(1);
-        let event = EpollEvent::new(EpollFlags::empty(), Token::Family(number).pack());
-        match self.epoll.add(&lifeline, event) {
-            Ok(()) => {
-                let known = Known { number, address, who, family, lifeline, stand_in: None };
-                self.families.known.push(known);
-            }
-            Err(error) => {
-                log::warn!("a listener that is passed on is not looked after: {error}");
-                self.put_down(uid, [lifeline]);
-            }
-        }
-    }
-
-    /// Addresses at which nothing but names is kept for processes of a user that were forked.
-    pub(super) fn addresses_kept_for(&self, uid: u32) -> impl Iterator<Item = AddressId> {
-        let known = self.families.known.iter().filter(move |known| known.who.uid == uid);
-        known.filter(|known| known.stand_in.is_some()).map(|known| known.address)
+        let new = New { address, who, family, lifeline };
+        let is_tenant = self.users.is_tenant(uid);
+        let left = self.families.know(&self.events, &self.complaints, new, is_tenant);
+        self.users.put_down(uid, left);
     }
 
     /// There is another rule: what it refuses is not kept for anybody.
     pub(super) fn end_refused_families(&mut self) {
-        let Some(tenants) = &self.tenants else { return };
-        let is_refused = |known: &&Known| {
-            if !self.is_tenant(known.who.uid) {
-                return false;
-            }
-            let Some(address) = self.registry.listen_address(known.address) else { return true };
-            let address = address.socket_addr();
-            let names = known.stand_in.and_then(|stand_in| self.registry.names(stand_in));
-            !tenants.rule.allows(&known.who, address)
-                || names.is_some_and(|names| {
-                    tenants.rule.refused_name(&known.who, address, names).is_some()
-                })
-        };
-        let refused = self.families.known.iter().filter(is_refused);
-        for number in refused.map(|known| known.number).collect::<Vec<_>>() {
+        for number in self.families.refused(&self.users, &self.registry) {
             self.end_family(number);
         }
     }
@@ -219,9 +275,7 @@ impl Daemon {
 
     /// Has names reserved for processes that may join yet.
     fn stand_in(&mut self, left: Registration) -> Option<ListenerId> {
-        // Not the number of any program.
-        self.families.next_stand_in += 1;
-        let process = ProcessId(u64::from(u32::MAX) + self.families.next_stand_in);
+        let process = self.families.number_of_stand_in();
         let now = self.now();
         let attention = Attention::Away;
         let registered =
@@ -247,13 +301,11 @@ impl Daemon {
 
     /// No process has the listener any more.
     pub(super) fn end_family(&mut self, number: u32) {
-        let at = self.families.known.iter().position(|known| known.number == number);
-        let Some(known) = at.map(|at| self.families.known.swap_remove(at)) else { return };
-        let _ = self.epoll.delete(&known.lifeline);
-        self.put_down(known.who.uid, [known.lifeline]);
+        let Some(known) = self.families.remove(&self.events, number) else { return };
+        self.users.put_down(known.who.uid, [known.lifeline]);
         if let Some(stand_in) = known.stand_in {
             self.dismiss_stand_in(stand_in);
-            self.empty_since = std::time::Instant::now();
+            self.lifetime.note_leave();
             self.unpark(known.address);
             self.close_if_unused(known.address);
         }
@@ -261,13 +313,8 @@ impl Daemon {
 
     /// The address is closed.
     pub(super) fn forget_families(&mut self, address: AddressId) {
-        let all = std::mem::take(&mut self.families.known);
-        let (closed, others): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|known| known.address == address);
-        self.families.known = others;
-        for known in closed {
-            let _ = self.epoll.delete(&known.lifeline);
-            self.put_down(known.who.uid, [known.lifeline]);
+        for known in self.families.remove_at(&self.events, address) {
+            self.users.put_down(known.who.uid, [known.lifeline]);
         }
     }
 }
@@ -283,6 +330,8 @@ mod tests {
     use std::sync::Arc;
     use std::thread;
     use std::time::{Duration, Instant};
+
+    use nix::sys::epoll::EpollEvent;
 
     use super::*;
     use crate::client;
@@ -304,7 +353,7 @@ mod tests {
         let begun = Instant::now();
         loop {
             let mut events = [EpollEvent::empty(); 16];
-            let count = system.daemon.epoll.wait(&mut events, 20_u8).unwrap_or(0);
+            let count = system.daemon.events.wait(&mut events, 20_u8).unwrap_or(0);
             let asks =
                 |event: &EpollEvent| matches!(Token::unpack(event.data()), Token::Program(_));
             if events.iter().take(count).any(asks) {
@@ -327,9 +376,41 @@ mod tests {
         assert!(begun.elapsed() < LONG);
         serves.join().unwrap().unwrap();
         heard.join().unwrap();
-        let listener = *system.daemon.seats.keys().next().unwrap();
+        let listener = system.daemon.programs.listeners().next().unwrap().0;
         assert_eq!(system.daemon.registry.family(listener), Some([7; 16]));
         assert!(!system.daemon.registry.is_away(listener));
         drop((program, inlets, hold));
+    }
+
+    #[test]
+    fn so_many_of_a_user_are_looked_after_each_until_it_ends() {
+        let (events, complaints) = (Events::new().unwrap(), Complaints::default());
+        let mut families = Families::default();
+        let address = ListenerId::for_test(0).address();
+        let mut others = Vec::new();
+        let mut know = |families: &mut Families, uid, family: u16| {
+            let (lifeline, other) = std::os::unix::net::UnixStream::pair().unwrap();
+            others.push(other);
+            let (who, lifeline) = (Who { uid, gids: Vec::new() }, OwnedFd::from(lifeline));
+            let mut name = [0; 16];
+            name[..2].copy_from_slice(&family.to_be_bytes());
+            let new = New { address, who, family: name, lifeline };
+            families.know(&events, &complaints, new, uid != 1000).is_none()
+        };
+        let most = MAX_FAMILIES_OF_TENANT as u16;
+        (0..most).for_each(|family| assert!(know(&mut families, 1001, family)));
+        assert!(!know(&mut families, 1001, 0), "it is known");
+        assert!(!know(&mut families, 1001, most), "he has as many as he may");
+        assert!(know(&mut families, 1000, most) && know(&mut families, 1002, most + 1));
+        assert_eq!(families.kept_for(1001).count(), 0, "all have members");
+        families.known[0].stand_in = Some(ListenerId::for_test(1));
+        assert_eq!(families.kept_for(1001).collect::<Vec<_>>(), [address]);
+        let (first, second) = (families.number_of_stand_in(), families.number_of_stand_in());
+        assert!(first != second && first.0 > u64::from(u32::MAX));
+        let number = families.known[3].number;
+        assert_eq!(families.remove(&events, number).map(|known| known.number), Some(number));
+        assert!(families.remove(&events, number).is_none());
+        assert_eq!(families.remove_at(&events, address).len(), usize::from(most) + 1);
+        assert!(families.known.is_empty());
     }
 }

@@ -1,13 +1,13 @@
 //! What other users have handed over is closed by threads of theirs ([`Clerk`]): the switch waits for none of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use quicket_clerk::Clerk;
+use quicket_udp::Complaints;
 
-use super::Daemon;
-use super::program::turn_off;
+use super::programs::Programs;
 use crate::protocol::{Refusal, Refused};
 
 /// Other users who are heard at a time.
@@ -17,14 +17,19 @@ pub const MAX_TENANTS: usize = 256;
 pub const MAX_HANDED: usize = 512;
 
 /// The threads that close them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Clerks {
     users: BTreeMap<u32, Clerk>,
     /// Of those who are not let in.
     porter: Option<Clerk>,
+    complaints: Arc<Complaints>,
 }
 
 impl Clerks {
+    pub(super) fn new(complaints: Arc<Complaints>) -> Self {
+        Self { users: BTreeMap::new(), porter: None, complaints }
+    }
+
     /// Whether nobody is let in before the porter has gone on: he could not be turned away.
     pub(super) fn is_door_blocked(&self) -> bool {
         self.porter.as_ref().is_some_and(|porter| porter.waiting() >= MAX_HANDED)
@@ -37,25 +42,19 @@ impl Clerks {
         }
         self.porter.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
-}
 
-impl Daemon {
-    /// Has somebody whom the switch hears have a clerk, if he is of another user.
-    pub(super) fn engage_clerk(&mut self, uid: u32) -> Result<(), Refused> {
-        if !self.has_clerk(uid) {
-            return Ok(());
-        }
-        if !self.clerks.users.contains_key(&uid) {
-            let here: BTreeSet<_> = self.programs.values().map(|program| program.uid).collect();
-            let is_busy = |uid: &u32, clerk: &mut Clerk| clerk.waiting() > 0 || here.contains(uid);
-            self.clerks.users.retain(is_busy);
+    /// Has a user whom the switch hears have one.
+    pub(super) fn engage(&mut self, uid: u32, programs: &Programs) -> Result<(), Refused> {
+        if !self.users.contains_key(&uid) {
+            let here = programs.users();
+            self.users.retain(|uid, clerk| clerk.waiting() > 0 || here.contains(uid));
             // Root may ask how it is, whoever is here.
-            if uid != 0 && self.clerks.users.len() >= MAX_TENANTS {
+            if uid != 0 && self.users.len() >= MAX_TENANTS {
                 let text = format!("the switch has programs of {MAX_TENANTS} users: end some");
                 return Err(Refused { why: Refusal::Full, text });
             }
         }
-        match self.clerk(uid) {
+        match self.of_user(uid) {
             Some(clerk) if clerk.waiting() >= MAX_HANDED => {
                 let text = format!(
                     "user {uid} has handed over {MAX_HANDED} descriptors that are not closed yet: close them"
@@ -70,21 +69,13 @@ impl Daemon {
         }
     }
 
-    /// Programs of the switch's own user are not kept from having it wait.
-    const fn has_clerk(&self, uid: u32) -> bool {
-        self.tenants.is_some() && self.is_tenant(uid)
-    }
-
-    /// What closes things of a user who has been let in; none for the switch's own.
-    pub(super) fn clerk(&mut self, uid: u32) -> Option<Clerk> {
-        if !self.has_clerk(uid) {
-            return None;
-        }
-        if let Some(clerk) = self.clerks.users.get(&uid) {
+    /// That of a user; none if the system has no thread left.
+    pub(super) fn of_user(&mut self, uid: u32) -> Option<Clerk> {
+        if let Some(clerk) = self.users.get(&uid) {
             return Some(clerk.clone());
         }
         match Clerk::start() {
-            Ok(clerk) => Some(self.clerks.users.entry(uid).or_insert(clerk).clone()),
+            Ok(clerk) => Some(self.users.entry(uid).or_insert(clerk).clone()),
             Err(error) => {
                 self.complaints.warn(format_args!("no thread for user {uid}: {error}"));
                 None
@@ -92,58 +83,36 @@ impl Daemon {
         }
     }
 
-    /// ... or if there is no thread left for him, what closes those of strangers.
-    fn closer(&mut self, uid: u32) -> Option<Clerk> {
-        if !self.has_clerk(uid) {
-            return None;
-        }
-        self.clerk(uid).or_else(|| self.clerks.porter().ok().cloned())
-    }
-
-    /// Closes what a user has handed over.
-    pub(super) fn put_down(&mut self, uid: u32, descriptors: impl IntoIterator<Item = OwnedFd>) {
-        let mut descriptors = descriptors.into_iter().peekable();
-        if descriptors.peek().is_some()
-            && let Some(clerk) = self.closer(uid)
-        {
-            clerk.close(descriptors);
-        }
+    /// ... or if there is no thread left for him, that of strangers.
+    pub(super) fn closer(&mut self, uid: u32) -> Option<Clerk> {
+        self.of_user(uid).or_else(|| self.porter().ok().cloned())
     }
 
     /// Whether more waits to be closed of a user than may.
-    pub(super) fn hands_too_much(&self, uid: u32) -> bool {
-        self.clerks.users.get(&uid).is_some_and(|clerk| clerk.waiting() >= MAX_HANDED)
+    pub(super) fn have_too_much(&self, uid: u32) -> bool {
+        self.users.get(&uid).is_some_and(|clerk| clerk.waiting() >= MAX_HANDED)
     }
 
-    /// Ends the connection of a user who was heard.
-    pub(super) fn end_connection(&mut self, uid: u32, connection: OwnedFd) {
-        if let Some(clerk) = self.closer(uid) {
-            clerk.end(connection);
-        }
-    }
-
-    /// Tells somebody why he is not heard, and ends his connection.
-    pub(super) fn turn_out(&mut self, connection: OwnedFd, refused: Refused) {
-        turn_off(&connection, refused);
-        match self.clerks.porter() {
-            Ok(porter) => porter.end(connection),
-            Err(error) => self.complaints.warn(format_args!("no thread for strangers: {error}")),
-        }
+    /// Has a user's clerk be another one.
+    #[cfg(test)]
+    fn replace(&mut self, uid: u32, clerk: Clerk) {
+        self.users.insert(uid, clerk);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::time::{Duration, Instant};
 
     use quicket_clerk::testing::lingering;
     use quicket_udp::Port;
 
     use super::*;
-    use crate::daemon::MAX_CONNECTIONS_OF_TENANT;
+    use crate::daemon::entrance::DEAF;
     use crate::daemon::testing::{self, System};
+    use crate::daemon::{Daemon, MAX_CONNECTIONS_OF_TENANT};
     use crate::options::SocketOptions;
     use crate::protocol::{
         Join, Kin, MAX_MESSAGE, Message, Question, Reply, Request, VERSION, encode,
@@ -211,7 +180,7 @@ mod tests {
         };
         assert!(refused.text.contains("no local socket") || refused.text.contains("not a local"));
         let (member, inlets, _) = system.join(SocketOptions::default()).unwrap();
-        let seats = |daemon: &Daemon| daemon.seats.len();
+        let seats = |daemon: &Daemon| daemon.programs.listeners().count();
         assert_eq!(seats(&system.daemon), 1);
         ends.push(hand(&inlets[0].writable(), &[0; 60]));
         until(&mut system, "who hands something over by a channel", |daemon| seats(daemon) == 0);
@@ -261,23 +230,41 @@ mod tests {
         let uid = nix::unistd::geteuid().as_raw();
         let program = system.connect();
         until(&mut system, "he is let in", |daemon| daemon.programs.len() == 1);
-        system.daemon.clerks.users.insert(uid, Clerk::stuck(MAX_HANDED - 1));
+        system.daemon.users.clerks.replace(uid, Clerk::stuck(MAX_HANDED - 1));
         let file = std::fs::File::open("/dev/null").unwrap();
         sys::send_with(program.as_fd(), &ask(Request::Status), &[file.as_fd()]).unwrap();
-        until(&mut system, "he is thrown out", |daemon| daemon.programs.is_empty());
+        until(&mut system, "he is thrown out", |daemon| daemon.programs.len() == 0);
         let again = system.connect();
         (0..3).for_each(|_| system.daemon.step());
         let Some(Message::Refused(refused)) = hear(&again) else { panic!() };
         assert!(refused.text.contains("not closed yet"), "{refused:?}");
         // Those who are not let in have a bound together, and then nobody is taken.
-        system.daemon.clerks.porter = Some(Clerk::stuck(MAX_HANDED));
-        system.daemon.clerks.users.clear();
+        system.daemon.users.clerks.porter = Some(Clerk::stuck(MAX_HANDED));
+        system.daemon.users.clerks.users.clear();
         let _waits = system.connect();
         (0..3).for_each(|_| system.daemon.step());
-        assert!(system.daemon.programs.is_empty() && system.daemon.deaf_until.is_some());
-        system.daemon.clerks.porter = None;
-        std::thread::sleep(super::super::program::DEAF);
-        system.daemon.hear_again();
+        assert!(system.daemon.programs.len() == 0 && system.daemon.entrance.is_deaf());
+        system.daemon.users.clerks.porter = None;
+        std::thread::sleep(DEAF);
+        system.daemon.entrance.hear_again(&system.daemon.events);
         until(&mut system, "he is let in then", |daemon| daemon.programs.len() == 1);
+    }
+
+    #[test]
+    fn clerks_of_users_who_are_gone_make_room_for_others() {
+        let mut clerks = Clerks::new(Arc::default());
+        let nobody = Programs::default();
+        // They have something to do still.
+        (1..=MAX_TENANTS as u32).for_each(|uid| clerks.replace(uid, Clerk::stuck(1)));
+        let refused = clerks.engage(1000, &nobody).unwrap_err();
+        assert_eq!(refused.why, Refusal::Full);
+        assert!(clerks.engage(0, &nobody).is_ok(), "root may ask");
+        clerks.replace(7, Clerk::stuck(0));
+        clerks.replace(8, Clerk::stuck(0));
+        assert!(clerks.engage(1000, &nobody).is_ok());
+        assert!(!clerks.users.contains_key(&7));
+        assert!(!clerks.have_too_much(1000));
+        clerks.replace(1000, Clerk::stuck(MAX_HANDED));
+        assert!(clerks.have_too_much(1000) && clerks.engage(1000, &nobody).is_err());
     }
 }

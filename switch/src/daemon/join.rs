@@ -4,15 +4,16 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
-use quicket_engine::time::{Duration, Time};
+use nix::sys::epoll::EpollFlags;
+use quicket_engine::time::Duration;
 
-use super::address::{Address, reader};
+use super::Daemon;
+use super::address::Address;
+use super::events::Token;
 use super::family::is_lifeline;
-use super::program::{Program, Seat, refused};
+use super::program::{Seat, refused};
 use super::serve::{names_of, refusal};
 use super::tenant::TENANT_BACKLOG;
-use super::{Daemon, Token};
 use crate::channel::{Outlet, Word};
 use crate::keep::Keep;
 use crate::ledger::LedgerReader;
@@ -24,9 +25,6 @@ use crate::registry::{
     Registered, Registration,
 };
 use crate::sys;
-
-/// How long a program may take to bind an address before another is asked to.
-const BINDING_TIME: Duration = Duration::from_secs(2);
 
 /// What a program brings beside channels, and what ends with a family.
 struct Brought {
@@ -45,7 +43,7 @@ impl Daemon {
         came: &mut Vec<OwnedFd>,
     ) -> Result<(), Reply> {
         let uid = self.may_join(process)?;
-        let tenant = self.is_tenant(uid);
+        let tenant = self.users.is_tenant(uid);
         let mut listen = ListenAddress::new(join.address, join.only_v6);
         if tenant {
             self.check_tenant(process, join, listen.socket_addr())?;
@@ -62,14 +60,14 @@ impl Daemon {
                 listen = bound;
                 Some(socket)
             }
-            true => socket.or_else(|| self.take_stored(&listen)),
+            true => socket.or_else(|| self.store.take(&listen)),
             false => socket,
         };
         let joined = self.register(process, uid, join, listen);
         let joined = joined.inspect_err(|_| {
             // Nobody reads what was kept, and so nobody has it.
             if self.registry.address_id(&listen).is_none() && socket.is_some() {
-                self.unstore(&listen);
+                self.store.release(&listen);
             }
         })?;
         if let Some(displaced) = joined.displaced {
@@ -98,17 +96,17 @@ impl Daemon {
                 return Err(reply);
             }
         };
-        self.binding.retain(|_, (binds, _)| *binds != process);
+        self.binding.end(process);
         let mut outlets: Vec<_> =
             came.drain(..usize::from(join.workers)).map(Outlet::new).collect();
-        let who = self.programs.get(&process).map(Program::who);
+        let who = self.programs.who(process);
         if let Some((kin, who)) = join.kin.zip(who) {
             self.know_family(listener.address(), who, kin.family.0, came.swap_remove(0));
         }
-        if let Some(clerk) = self.clerk(uid) {
+        if let Some(clerk) = self.users.clerk(uid) {
             outlets.iter_mut().for_each(|outlet| outlet.set_clerk(clerk.clone()));
         }
-        let Some(program) = self.programs.get_mut(&process) else { return Ok(()) };
+        let Some(program) = self.programs.get_mut(process) else { return Ok(()) };
         log::info!("{} (process {}) is at {listen}", join.label, program.pid);
         if tenant {
             outlets.iter_mut().for_each(|outlet| outlet.set_backlog(TENANT_BACKLOG));
@@ -124,16 +122,16 @@ impl Daemon {
         let served = resume.and_then(|resume| resume.served.as_ref());
         served.iter().for_each(|served| seat.heed(&served.serve));
         program.seat = Some(seat);
-        self.seats.insert(listener, process);
+        self.programs.give(listener, process);
         if join.remains {
             self.take_back(address);
             self.try_to_shut(address);
-            self.router.set_remainder(address, Place { listener, worker: 0 });
+            self.traffic.router.set_remainder(address, Place { listener, worker: 0 });
         }
         // Who remains hands over the first packets that have waited there; who comes back may have been lent the address's
         // socket, and has handed back what was another's.
         if tenant || resume.is_some() || join.remains || !sockets.is_empty() {
-            self.hear_channels(process);
+            self.programs.hear_channels(&self.events, process);
         }
         // What it had reserved it serves again; unless a newer generation has come back first, which it hears
         // behind the answer.
@@ -157,13 +155,15 @@ impl Daemon {
         }
         self.settle_family_of(listener, None);
         self.unpark(listener.address());
-        self.watch(process);
+        if !self.programs.watch(&self.events, process) {
+            self.dismiss(process);
+        }
         Ok(())
     }
 
     /// Somebody has come back whose number it is by right: who had it meanwhile is served no more.
     fn displace(&mut self, displaced: ListenerId) {
-        let Some(process) = self.seats.get(&displaced).copied() else {
+        let Some(process) = self.programs.owner(displaced) else {
             return self.forget(displaced);
         };
         let text = "another program has come back that had these connection IDs later".to_owned();
@@ -173,14 +173,14 @@ impl Daemon {
     /// Whose the program is, if it may be at an address.
     fn may_join(&self, process: ProcessId) -> Result<u32, Reply> {
         let invalid = |text: &str| refused(Refusal::Invalid, text);
-        let program = self.programs.get(&process).ok_or_else(|| invalid("no such program"))?;
+        let program = self.programs.get(process).ok_or_else(|| invalid("no such program"))?;
         if program.seat.is_some() {
             return Err(invalid("a program is at one address for each connection"));
         }
-        if program.uid != self.own_uid && self.tenants.is_none() {
+        if program.uid != self.users.own() && self.users.tenants().is_none() {
             let text = format!(
                 "this switch is that of user {}: root may ask it, and has one of its own to join",
-                self.own_uid
+                self.users.own()
             );
             return Err(refused(Refusal::Denied, text));
         }
@@ -222,7 +222,7 @@ impl Daemon {
         let ledger = ledger.map_err(|error| invalid(&error.to_string()))?;
         if let Some(socket) = &socket {
             check_socket(socket, listen).map_err(|text| invalid(&text))?;
-        } else if self.has_stored(listen) {
+        } else if self.store.has(listen) {
             // Nobody has to bind it.
         } else if !self.is_tenant_process(process) && self.registry.address_id(listen).is_none() {
             return Err(self.have_bound(process, *listen));
@@ -230,22 +230,11 @@ impl Daemon {
         Ok(Brought { socket, keep, ledger })
     }
 
-    /// Has a program bind an address that is not known here; one at a time, so that nobody mistakes another program of
-    /// the switch for a stranger who has it.
+    /// Has a program bind an address that is not known here.
     fn have_bound(&mut self, process: ProcessId, listen: ListenAddress) -> Reply {
-        let now = self.now();
-        self.binding.retain(|_, (_, until)| now < *until);
-        self.closed.retain(|(_, until)| now < *until);
-        match self.binding.get(&listen) {
-            Some((other, _)) if *other != process => {
-                return refused(Refusal::Later, "another program is binding the address");
-            }
-            _ => {}
-        }
-        self.binding.insert(listen, (process, now + BINDING_TIME));
-        let closed = self.closed.iter().filter(|(address, _)| address.overlaps(&listen));
-        let until = closed.map(|(_, until)| *until).max().unwrap_or(Time::ZERO);
-        let patience = until.max(self.comes_back_until).since(now);
+        let Some(patience) = self.binding.begin(self.now(), process, listen) else {
+            return refused(Refusal::Later, "another program is binding the address");
+        };
         let patience = patience.as_nanos().div_ceil(1_000_000);
         Reply::Bind { patience: u32::try_from(patience).unwrap_or(u32::MAX) }
     }
@@ -313,7 +302,7 @@ impl Daemon {
     ) -> Result<(), Reply> {
         let id = joined.listener.address();
         // Nothing that another user says decides how connection IDs are read.
-        let (own, theirs) = match self.is_tenant(uid) {
+        let (own, theirs) = match self.users.is_tenant(uid) {
             true => (None, resume),
             false => (resume, None),
         };
@@ -327,7 +316,8 @@ impl Daemon {
                 resume.secrets.keys.iter().take(1).all(|had| now.keys.contains(had))
             })
         };
-        if own.is_some_and(|resume| !self.may_take_in(id, &resume.secrets))
+        let secrets = self.addresses.get(&id).map(|address| &address.secrets);
+        if own.is_some_and(|resume| !self.issuer.may_take_in(secrets, &resume.secrets))
             || theirs.is_some_and(|resume| !known(resume))
         {
             return in_use(
@@ -366,7 +356,7 @@ impl Daemon {
         let listener: ListenerId = joined.listener;
         let tenancy = self.tenancy_of(process, listener);
         let Some(address) = self.addresses.get(&listener.address()) else { return false };
-        let Some(program) = self.programs.get(&process) else { return false };
+        let Some(program) = self.programs.get(process) else { return false };
         let secrets = self.secrets_of(listener.address(), program.uid);
         let Some(secrets) = secrets else { return false };
         let receipt = protocol::Receipt {
@@ -381,7 +371,7 @@ impl Daemon {
             secrets,
             sockets: sockets.to_vec(),
             tenancy,
-            forwards: self.forwards,
+            forwards: self.doors.are_kept_shut(),
         }));
         let first = Some(address.socket.as_fd()).filter(|_| !has_socket);
         let handles = first.into_iter().chain(self.handles(listener.address(), sockets));
@@ -404,14 +394,13 @@ impl Daemon {
         resumed: Option<&Secrets>,
     ) -> io::Result<()> {
         let socket = socket.ok_or(io::ErrorKind::NotFound)?;
-        let secrets = self.secrets_of_new_address(resumed)?;
-        let reader = reader(&secrets, self.tools.aes_128)?;
+        let secrets = self.issuer.secrets_of_new_address(resumed)?;
+        let reader = self.issuer.reader(&secrets)?;
         let configurations = reader.configurations.clone();
         let address = Address::new(listen, socket, secrets, configurations)?;
-        let token = Token::Address(id.number());
-        self.epoll.add(&address.socket, EpollEvent::new(EpollFlags::EPOLLIN, token.pack()))?;
-        self.router.set_reader(id, reader);
-        self.store(&listen, &address.socket);
+        self.events.add(&address.socket, EpollFlags::EPOLLIN, Token::Address(id.number()))?;
+        self.traffic.router.set_reader(id, reader);
+        self.store.keep(&listen, &address.socket);
         self.addresses.insert(id, address);
         Ok(())
     }

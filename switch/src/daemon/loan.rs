@@ -8,13 +8,14 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{MsgFlags, recv};
 use quicket_engine::time::{Duration, Time};
 
+use super::Daemon;
 use super::address::Address;
+use super::events::Token;
 use super::route::Source;
-use super::{Daemon, Token};
 use crate::channel::Word;
 use crate::registry::{AddressId, ListenerId, Place};
 use crate::sys::{self, SocketMemory};
@@ -209,8 +210,7 @@ impl Daemon {
             }
             Source::Socket(_) => false,
             Source::Channel(process, worker) => {
-                let seat = self.programs.get(process).and_then(|program| program.seat.as_ref());
-                if let Some(listener) = seat.map(|seat| seat.listener) {
+                if let Some(listener) = self.programs.seat(*process).map(|seat| seat.listener) {
                     address.lending.on_strays(now, Place { listener, worker: *worker }, trains);
                 }
                 false
@@ -222,15 +222,15 @@ impl Daemon {
     fn lend(&mut self, now: Time, to: Place) {
         let id = to.listener.address();
         // Who has sockets of its own has no use for it, and who is of another user may not read it.
-        let Some(process) = self.seats.get(&to.listener).copied() else { return };
-        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
+        let Some(process) = self.programs.owner(to.listener) else { return };
+        let seat = self.programs.seat(process);
         let is_own = seat.is_some_and(|seat| seat.sender.is_none());
-        if !is_own || self.is_steered(to.listener) || self.router.has_remainder(id) {
+        if !is_own || self.is_steered(to.listener) || self.traffic.router.has_remainder(id) {
             return;
         }
         let Some(address) = self.addresses.get(&id) else { return };
         let Ok(memory) = sys::memory(address.socket.as_fd()) else { return };
-        let said = self.outlet_mut(process, to.worker).is_some_and(|outlet| {
+        let said = self.programs.outlet_mut(process, to.worker).is_some_and(|outlet| {
             // What was said of an earlier loan.
             let _ = (outlet.has_declined(), outlet.has_read());
             outlet.set_hears(true);
@@ -239,7 +239,7 @@ impl Daemon {
         if !said {
             return;
         }
-        self.watch_channel(process, to.worker);
+        self.programs.watch_channel(&self.events, process, to.worker);
         if let Some(address) = self.addresses.get_mut(&id) {
             address.lending.begin(now, to, memory.dropped);
         }
@@ -280,13 +280,12 @@ impl Daemon {
 
     fn look_after(&mut self, now: Time, id: AddressId) -> Look {
         let borrower = self.borrower(id);
-        let outlet = borrower.and_then(|(process, worker)| self.outlet_mut(process, worker));
+        let outlet =
+            borrower.and_then(|(process, worker)| self.programs.outlet_mut(process, worker));
         let (declined, read) =
             outlet.map_or((true, false), |outlet| (outlet.has_declined(), outlet.has_read()));
         let its = borrower.map(|(process, _)| process);
-        let seats = self.programs.iter().filter(|(process, _)| Some(**process) != its);
-        let mut seats = seats.filter_map(|(_, program)| program.seat.as_ref());
-        let others = seats.any(|seat| seat.address == id);
+        let others = self.programs.seats_at(id).any(|(process, _)| Some(process) != its);
         let Some(address) = self.addresses.get_mut(&id) else { return Look::Stay };
         let socket = address.socket.as_fd();
         let Ok(memory) = sys::memory(socket) else { return Look::End };
@@ -297,7 +296,7 @@ impl Daemon {
     /// The channel of the worker that has an address's socket.
     fn borrower(&self, id: AddressId) -> Option<(crate::registry::ProcessId, u16)> {
         let to = self.addresses.get(&id)?.lending.to()?;
-        Some((self.seats.get(&to.listener).copied()?, to.worker))
+        Some((self.programs.owner(to.listener)?, to.worker))
     }
 
     /// The switch reads an address's socket again.
@@ -307,10 +306,10 @@ impl Daemon {
         let Some(address) = self.addresses.get_mut(&id) else { return };
         address.lending.end(now, failed);
         if let Some((process, worker)) = borrower
-            && let Some(outlet) = self.outlet_mut(process, worker)
+            && let Some(outlet) = self.programs.outlet_mut(process, worker)
         {
             outlet.say_for_sure(Word::Recall);
-            self.watch_channel(process, worker);
+            self.programs.watch_channel(&self.events, process, worker);
         }
         self.watch_address(id);
     }
@@ -338,8 +337,7 @@ impl Daemon {
         let mut events = EpollFlags::empty();
         events.set(EpollFlags::EPOLLIN, address.lending.to().is_none());
         events.set(EpollFlags::EPOLLOUT, address.is_full);
-        let mut event = EpollEvent::new(events, Token::Address(id.number()).pack());
-        let watched = self.epoll.modify(&address.socket, &mut event);
+        let watched = self.events.change(&address.socket, events, Token::Address(id.number()));
         address.lending.unwatched = watched.is_err().then_some(again);
         if let Err(error) = watched {
             self.complaints

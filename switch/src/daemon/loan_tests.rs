@@ -174,7 +174,7 @@ fn what_fails_is_not_tried_again_at_once() {
 fn lends(system: &mut System) -> bool {
     let daemon = &mut system.daemon;
     let now = daemon.now();
-    let listener = *daemon.seats.keys().next().unwrap();
+    let listener = daemon.programs.listeners().next().unwrap().0;
     daemon.lend(now, Place { listener, worker: 0 });
     daemon.addresses.values().next().unwrap().lending.to().is_some()
 }
@@ -193,7 +193,7 @@ fn it_is_lent_to_nobody_who_may_not_have_it() {
     assert!(lends(&mut system));
     let mut system = System::plain("loan-steered");
     let _program = at_address(&mut system, true, false).unwrap();
-    let listener = *system.daemon.seats.keys().next().unwrap();
+    let listener = system.daemon.programs.listeners().next().unwrap().0;
     assert!(system.daemon.is_steered(listener), "the kernel helps here");
     assert!(!lends(&mut system), "it has a socket of its own");
     let mut system = System::plain("loan-remains");
@@ -222,7 +222,7 @@ fn who_is_dismissed_is_told() {
     };
     assert!(lends(&mut system));
     assert!(hear(&inlet));
-    let process = *system.daemon.programs.keys().next().unwrap();
+    let process = system.daemon.programs.iter().next().unwrap().0;
     system.daemon.dismiss(process);
     assert!(!hear(&inlet));
 }
@@ -254,13 +254,12 @@ fn a_socket_that_is_not_watched_is_watched_later() {
     let daemon = &mut system.daemon;
     let (id, socket) =
         daemon.addresses.iter().map(|(id, at)| (*id, at.socket.clone())).next().unwrap();
-    daemon.epoll.delete(&socket).unwrap();
+    daemon.events.remove(&socket).unwrap();
     daemon.end_loan(id, false);
     let unwatched = |daemon: &Daemon| daemon.addresses[&id].lending.unwatched;
     let at = unwatched(daemon).expect("it is not watched");
     assert_eq!(daemon.next_look_at_loan(), Some(at));
-    let event = EpollEvent::new(EpollFlags::empty(), Token::Address(id.number()).pack());
-    daemon.epoll.add(&socket, event).unwrap();
+    daemon.events.add(&socket, EpollFlags::empty(), Token::Address(id.number())).unwrap();
     while daemon.now() < at {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

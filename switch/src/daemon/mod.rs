@@ -3,16 +3,23 @@
 //! The only wait is for all events together. A program that does not read loses what was sent to it.
 
 mod address;
+mod binding;
+mod counting;
 mod door;
+mod entrance;
+mod events;
 mod family;
 mod group;
 mod handed;
+mod issuer;
 mod join;
+mod lifetime;
 mod listener;
 mod loan;
 mod outgoing;
 mod park;
 mod program;
+mod programs;
 mod report;
 mod route;
 mod rules;
@@ -23,36 +30,39 @@ mod store;
 mod tenant;
 #[cfg(test)]
 mod testing;
+mod traffic;
+mod users;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use quicket_engine::ReplyRates;
 use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::random::Random;
 use quicket_engine::time::{Duration, Time};
 use quicket_steering::BlockCipher;
-use quicket_udp::{Complaints, ReceiveBuffers};
+use quicket_udp::Complaints;
 
 use crate::protocol::{self, Message};
-use crate::registry::{
-    AddressId, ListenAddress, ListenerId, Notice, ProcessId, RECLAIM_TIME, Receipts, Registry,
-};
-use crate::router::{Piece, Router};
+use crate::registry::{AddressId, Notice, ProcessId, Receipts, Registry};
+use crate::router::Router;
 use crate::strikes::Strikes;
 use address::Address;
+use binding::Binding;
+use counting::Counting;
+use door::Doors;
+use entrance::Entrance;
+use events::{Events, Token};
 use family::Families;
-use handed::Clerks;
-use park::Parked;
-use program::Program;
-use report::Counting;
-use site::Site;
-use tenant::Tenants;
+use issuer::Issuer;
+use lifetime::Lifetime;
+use programs::Programs;
+use traffic::Traffic;
+use users::Users;
 
 /// Keeps from the switch that this process is about to run whatever the process was given beside its standard
 /// descriptors: listeners, locks and pipes of the program that wants a switch would stay open as long as
@@ -103,111 +113,28 @@ pub struct Tools {
 
 /// The switch.
 pub struct Daemon {
-    listener: Listener,
-    epoll: Epoll,
-    tools: Tools,
-    /// None: secrets are drawn at random.
-    site: Option<Site>,
-    /// Programs of other users, if there may be some.
-    tenants: Option<Tenants>,
-    /// What closes descriptors of theirs.
-    clerks: Clerks,
-    /// A service manager that keeps sockets.
-    store: Option<Store>,
-    /// What the switch before left to this one, and this one leaves to the next.
-    heirloom: [u8; 32],
-    idle: Option<std::time::Duration>,
-    begun: Instant,
-    own_uid: u32,
+    events: Events,
+    entrance: Entrance,
+    users: Users,
+    issuer: Issuer,
+    /// Sockets that a service manager keeps.
+    store: Store,
+    lifetime: Lifetime,
     registry: Registry,
-    router: Router,
-    pieces: Vec<Piece>,
     addresses: BTreeMap<AddressId, Address>,
-    programs: BTreeMap<ProcessId, Program>,
-    seats: BTreeMap<ListenerId, ProcessId>,
-    /// Who is binding which address, and for how long others wait.
-    binding: BTreeMap<ListenAddress, (ProcessId, Time)>,
-    /// Addresses that were closed of late. Their programs may have them for a moment longer, until this time.
-    closed: Vec<(ListenAddress, Time)>,
-    /// Until when programs of the switch before this one, if it was killed, are expected to come back.
-    comes_back_until: Time,
+    programs: Programs,
+    /// Who may bind which address.
+    binding: Binding,
     /// Listeners that processes have from one another.
     families: Families,
-    /// First packets that wait until it is known who gets them.
-    parked: Parked,
+    traffic: Traffic,
     /// Tickets that brought early data.
     strikes: Strikes,
     /// Programs are saying how many connections they have.
-    counting: Option<Counting>,
-    next_process: u32,
-    /// No kernel is to help.
-    forwards: bool,
-    /// When it is looked next whose first packets the kernel may bring.
-    doors_due: Time,
-    /// A door waits for time to pass.
-    doors_wait: bool,
-    /// What was sent to see where it comes.
-    probe: Option<Vec<u8>>,
-    /// None while they are in use.
-    buffers: Option<ReceiveBuffers>,
-    complaints: Complaints,
-    /// Until when nobody who connects is taken.
-    deaf_until: Option<Instant>,
-    /// Since when nobody is at an address. Connections that only ask do not keep the switch alive.
-    empty_since: Instant,
-}
-
-/// What an event is about; the number goes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Listener,
-    /// A message, or the end.
-    Program(u32),
-    /// Datagrams.
-    Address(u32),
-    /// Datagrams at a socket of an address whose program has gone.
-    Spare(u32, u16),
-    /// Room in one of a program's channels, or what the program hands back.
-    Channel(u32, u16),
-    /// The end of a program's process.
-    Process(u32),
-    /// The end of the last process that has a listener.
-    Family(u32),
-    /// Secrets were rotated.
-    Secrets,
-    /// The operator's rule is another one.
-    Rule,
-}
-
-impl Token {
-    const fn pack(self) -> u64 {
-        match self {
-            Self::Listener => 0,
-            Self::Program(program) => 1 << 60 | program as u64,
-            Self::Address(address) => 2 << 60 | address as u64,
-            Self::Channel(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
-            Self::Process(program) => 4 << 60 | program as u64,
-            Self::Family(number) => 6 << 60 | number as u64,
-            Self::Secrets => 7 << 60,
-            Self::Rule => 8 << 60,
-            Self::Spare(address, place) => 5 << 60 | (place as u64) << 32 | address as u64,
-        }
-    }
-
-    const fn unpack(word: u64) -> Self {
-        let low = word as u32;
-        match word >> 60 {
-            0 => Self::Listener,
-            1 => Self::Program(low),
-            2 => Self::Address(low),
-            3 => Self::Channel(low, (word >> 32) as u16),
-            4 => Self::Process(low),
-            6 => Self::Family(low),
-            7 => Self::Secrets,
-            8 => Self::Rule,
-            _ => Self::Spare(low, (word >> 32) as u16),
-        }
-    }
+    counting: Counting,
+    /// Whose first packets the kernel may bring.
+    doors: Doors,
+    complaints: Arc<Complaints>,
 }
 
 impl Daemon {
@@ -234,56 +161,38 @@ impl Daemon {
         let mut name = [0; 8];
         tools.random.fill(&mut name);
         let own_uid = nix::unistd::geteuid().as_raw();
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Listener.pack());
-        epoll.add(&listener, event)?;
+        let events = Events::new()?;
+        let entrance = Entrance::open(&events, listener)?;
+        let complaints = Arc::<Complaints>::default();
         Ok(Self {
-            listener,
-            epoll,
-            tools,
-            site: None,
-            tenants: None,
-            clerks: Clerks::default(),
-            store: None,
-            heirloom,
-            idle,
-            begun: Instant::now(),
-            own_uid,
+            events,
+            entrance,
+            users: Users::new(own_uid, Arc::clone(&complaints)),
+            issuer: Issuer::new(tools, heirloom),
+            store: Store::default(),
+            lifetime: Lifetime::new(idle),
             registry: Registry::new(Time::ZERO, own_uid, receipts, false),
-            router: Router::new(crypto, secret, ReplyRates::default()),
-            pieces: Vec::new(),
             addresses: BTreeMap::new(),
-            programs: BTreeMap::new(),
-            seats: BTreeMap::new(),
-            binding: BTreeMap::new(),
-            closed: Vec::new(),
-            comes_back_until: if takes_over { Time::ZERO + RECLAIM_TIME } else { Time::ZERO },
+            programs: Programs::default(),
+            binding: Binding::new(takes_over),
             families: Families::default(),
-            parked: Parked::default(),
+            traffic: Traffic::new(Router::new(crypto, secret, ReplyRates::default())),
             strikes: Strikes::new(name, day.as_secs()),
-            counting: None,
-            next_process: 0,
-            forwards: false,
-            doors_due: Time::ZERO,
-            doors_wait: false,
-            probe: None,
-            buffers: Some(ReceiveBuffers::new()),
-            complaints: Complaints::default(),
-            deaf_until: None,
-            empty_since: Instant::now(),
+            counting: Counting::default(),
+            doors: Doors::default(),
+            complaints,
         })
     }
 
     /// The same without the kernel's help: every datagram goes through the switch.
     #[must_use]
     pub fn forwarding(mut self) -> Self {
-        self.forwards = true;
+        self.doors.keep_shut();
         self
     }
 
     fn now(&self) -> Time {
-        let nanos = self.begun.elapsed().as_nanos();
-        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        self.lifetime.now()
     }
 
     /// Works until nobody has been there for a while, or `stop` is readable.
@@ -292,21 +201,20 @@ impl Daemon {
     ///
     /// When nothing can be waited for any more.
     pub fn run(mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
-        const STOP: u64 = u64::MAX;
-        self.epoll.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
+        self.events.add(stop, EpollFlags::EPOLLIN, Token::Stop)?;
         let mut events = [EpollEvent::empty(); EVENTS];
         loop {
             let timeout = self.patience();
-            let count = match self.epoll.wait(&mut events, timeout) {
+            let count = match self.events.wait(&mut events, timeout) {
                 Ok(count) => count,
                 Err(Errno::EINTR) => 0,
                 Err(error) => return Err(error.into()),
             };
             for event in events.iter().take(count) {
-                if event.data() == STOP {
-                    return Ok(());
+                match Token::unpack(event.data()) {
+                    Token::Stop => return Ok(()),
+                    token => self.on_event(token, event.events()),
                 }
-                self.on_event(Token::unpack(event.data()), event.events());
             }
             self.on_time();
             if self.is_over() {
@@ -319,17 +227,17 @@ impl Daemon {
     fn patience(&self) -> EpollTimeout {
         let now = self.now();
         let mut wait = Duration::from_millis(1000);
-        if self.deaf_until.is_some() {
-            wait = wait.min(Duration::from(program::DEAF));
+        if self.entrance.is_deaf() {
+            wait = wait.min(Duration::from(entrance::DEAF));
         }
-        if self.store_waits() {
+        if self.store.waits() {
             wait = wait.min(store::AGAIN);
         }
         if let Some(deadline) = self.registry.next_deadline() {
             wait = wait.min(deadline.since(now));
         }
-        if self.doors_wait {
-            wait = wait.min(self.doors_due.since(now));
+        if let Some(due) = self.doors.next_look() {
+            wait = wait.min(due.since(now));
         }
         if let Some(until) = self.next_end_of_quiet() {
             wait = wait.min(until.since(now));
@@ -337,11 +245,10 @@ impl Daemon {
         if let Some(at) = self.next_look_at_loan() {
             wait = wait.min(at.since(now));
         }
-        if let Some(counting) = &self.counting {
-            wait = wait.min(counting.time_left());
+        if let Some(left) = self.counting.time_left() {
+            wait = wait.min(left);
         }
-        if let (true, Some(idle)) = (self.is_unused(), self.idle) {
-            let left = idle.saturating_sub(self.empty_since.elapsed());
+        if let (true, Some(left)) = (self.is_unused(), self.lifetime.time_left()) {
             let left = Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
             wait = wait.min(left);
         }
@@ -351,20 +258,19 @@ impl Daemon {
     }
 
     fn is_over(&self) -> bool {
-        let Some(idle) = self.idle else { return false };
-        self.is_unused() && self.empty_since.elapsed() >= idle
+        self.is_unused() && self.lifetime.time_left() == Some(std::time::Duration::ZERO)
     }
 
     /// An address whose peers are still to be reset is there without a program.
     fn is_unused(&self) -> bool {
-        self.seats.is_empty() && self.addresses.is_empty()
+        self.programs.have_no_listeners() && self.addresses.is_empty()
     }
 
     fn on_event(&mut self, token: Token, events: EpollFlags) {
         let is_datagrams =
             matches!(token, Token::Address(_) | Token::Spare(..) | Token::Channel(..));
         if !is_datagrams {
-            self.mind_doors();
+            self.doors.mind();
         }
         match token {
             Token::Listener => self.welcome(),
@@ -386,6 +292,7 @@ impl Daemon {
                 self.attend(ProcessId(program.into()), EpollFlags::EPOLLHUP);
             }
             Token::Family(number) => self.end_family(number),
+            Token::Stop => {}
         }
     }
 
@@ -395,7 +302,7 @@ impl Daemon {
         while let Some(notice) = self.registry.poll(now) {
             match notice {
                 Notice::DrainOver(listener) => {
-                    if let Some(process) = self.seats.get(&listener).copied() {
+                    if let Some(process) = self.programs.owner(listener) {
                         self.tell(process, &Message::Notice(protocol::Notice::DrainOver));
                     }
                 }
@@ -403,22 +310,21 @@ impl Daemon {
             }
         }
         self.end_lingering();
-        self.tend_store();
-        self.parked.expire(now);
+        self.store.tend(now);
         self.end_inheritance();
         self.end_counting();
-        self.router.expire(now);
+        self.traffic.expire(now);
         self.tend_doors();
         self.tend_loans();
-        self.hear_again();
-        let silent = |program: &Program| {
-            program.is_silent_since().is_some_and(|since| since.elapsed() > SILENCE)
-        };
-        let silent: Vec<_> =
-            self.programs.iter().filter(|(_, each)| silent(each)).map(|(id, _)| *id).collect();
-        for process in silent {
+        self.entrance.hear_again(&self.events);
+        for process in self.programs.silent_for(SILENCE) {
             self.dismiss(process);
         }
+    }
+
+    /// Tells a program something; it waits if there is no room.
+    fn tell(&mut self, process: ProcessId, message: &Message) {
+        self.programs.tell(&self.events, process, message);
     }
 }
 
@@ -426,28 +332,4 @@ impl Daemon {
 fn time_of_day() -> std::time::Duration {
     let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     day.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_say_what_they_are() {
-        for token in [
-            Token::Listener,
-            Token::Program(7),
-            Token::Address(u32::MAX),
-            Token::Channel(9, 127),
-            Token::Channel(u32::MAX, u16::MAX),
-            Token::Spare(9, 127),
-            Token::Spare(u32::MAX, u16::MAX),
-            Token::Process(u32::MAX),
-            Token::Family(u32::MAX),
-            Token::Secrets,
-            Token::Rule,
-        ] {
-            assert_eq!(Token::unpack(token.pack()), token);
-        }
-    }
 }

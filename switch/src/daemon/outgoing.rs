@@ -13,10 +13,10 @@ use crate::registry::{AddressId, ProcessId};
 impl Daemon {
     /// Sends what a program has put into a channel: what is there at once, before others get their turn.
     pub(super) fn send_for(&mut self, process: ProcessId, worker: u16) {
-        let Some(mut buffers) = self.buffers.take() else { return };
+        let Some(mut buffers) = self.traffic.take_buffers() else { return };
         let stuck_at = self.send_batch_for(process, worker, &mut buffers);
-        self.buffers = Some(buffers);
-        self.watch_channel(process, worker);
+        self.traffic.return_buffers(buffers);
+        self.programs.watch_channel(&self.events, process, worker);
         if let Some(id) = stuck_at {
             self.set_full(id, true);
         }
@@ -29,7 +29,7 @@ impl Daemon {
         worker: u16,
         buffers: &mut ReceiveBuffers,
     ) -> Option<AddressId> {
-        let seat = self.programs.get_mut(&process)?.seat.as_mut()?;
+        let seat = self.programs.seat_mut(process)?;
         let address = self.addresses.get_mut(&seat.address)?;
         let (outlet, sender) = (seat.outlets.get_mut(usize::from(worker))?, seat.sender.as_ref()?);
         let port = address.socket.local_addr().port();
@@ -75,21 +75,13 @@ impl Daemon {
         let Some((id, address)) = id.and_then(|id| Some((id, self.addresses.get_mut(&id)?))) else {
             return;
         };
-        let mut stuck: Vec<(ProcessId, u16)> = Vec::new();
-        for (process, program) in &self.programs {
-            let Some(seat) = program.seat.as_ref().filter(|seat| seat.address == id) else {
-                continue;
-            };
-            let waits = (0..).zip(&seat.outlets).filter(|(_, outlet)| outlet.is_stuck());
-            stuck.extend(waits.map(|(worker, _)| (*process, worker)));
-        }
+        let mut stuck = self.programs.stuck_at(id);
         address.turn = address.turn.wrapping_add(1);
         let first = address.turn.checked_rem(stuck.len()).unwrap_or(0);
         stuck.rotate_left(first);
         let mut is_full = false;
         for (process, worker) in stuck {
-            let seat = self.programs.get_mut(&process).and_then(|program| program.seat.as_mut());
-            let Some(seat) = seat else { continue };
+            let Some(seat) = self.programs.seat_mut(process) else { continue };
             let outlet = seat.outlets.get_mut(usize::from(worker));
             let Some((outlet, sender)) = outlet.zip(seat.sender.as_ref()) else { continue };
             outlet.retry(|burst| match sender.send(burst) {
@@ -97,7 +89,7 @@ impl Daemon {
                 SendOutcome::Done | SendOutcome::TooLarge => None,
             });
             is_full = outlet.is_stuck();
-            self.watch_channel(process, worker);
+            self.programs.watch_channel(&self.events, process, worker);
             if is_full {
                 break;
             }
@@ -136,8 +128,8 @@ mod tests {
 
     impl Daemon {
         fn is_stuck(&self) -> bool {
-            let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
-            seats.flat_map(|seat| &seat.outlets).any(crate::channel::Outlet::is_stuck)
+            let mut outlets = self.programs.seats().flat_map(|(_, seat)| &seat.outlets);
+            outlets.any(crate::channel::Outlet::is_stuck)
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use quicket_engine::time::Time;
 
 use super::Daemon;
-use super::route::Outbox;
+use super::traffic::Outbox;
 use crate::first_packet::{HeldDatagram, Waiting};
 use crate::registry::AddressId;
 use crate::router::Train;
@@ -17,6 +17,16 @@ use crate::router::Train;
 pub(super) struct Parked(BTreeMap<AddressId, Waiting>);
 
 impl Parked {
+    /// Has a datagram wait. It has waited since then.
+    pub(super) fn add(&mut self, since: Time, id: AddressId, datagram: HeldDatagram) {
+        self.0.entry(id).or_default().add(since, datagram);
+    }
+
+    /// Takes out what waits at an address, with when each has begun to.
+    fn take(&mut self, now: Time, id: AddressId) -> Vec<(Time, HeldDatagram)> {
+        self.0.remove(&id).map(|mut waiting| waiting.take(now)).unwrap_or_default()
+    }
+
     /// Whether any waits at an address.
     pub(super) fn has_any(&self, id: AddressId) -> bool {
         self.0.contains_key(&id)
@@ -30,16 +40,10 @@ impl Parked {
 }
 
 impl Daemon {
-    /// Has a datagram wait until it is known who gets it. It has waited since then.
-    pub(super) fn park(&mut self, since: Time, id: AddressId, datagram: HeldDatagram) {
-        self.parked.0.entry(id).or_default().add(since, datagram);
-    }
-
     /// It may have changed who gets clients at an address: what waits there is decided about anew.
     pub(super) fn unpark(&mut self, id: AddressId) {
         let now = self.now();
-        let Some(mut waiting) = self.parked.0.remove(&id) else { return };
-        let waiting = waiting.take(now);
+        let waiting = self.traffic.parked.take(now, id);
         let mut outbox = Outbox::default();
         for (since, HeldDatagram { remote, local, ecn, bytes }) in &waiting {
             let (remote, local, ecn) = (*remote, *local, *ecn);
@@ -47,5 +51,41 @@ impl Daemon {
             self.sort((now, *since), &train, &mut outbox);
         }
         self.hand_over(id, outbox);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quicket_engine::time::Duration;
+    use quicket_wire::EcnCodepoint;
+
+    use super::*;
+    use crate::first_packet::PARK_TIME;
+    use crate::registry::ListenerId;
+
+    #[test]
+    fn what_waits_at_an_address_is_taken_out_once_and_not_for_ever() {
+        let id = ListenerId::for_test(0).address();
+        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+        let datagram = |first: u8| HeldDatagram {
+            remote: "192.0.2.1:443".parse().unwrap(),
+            local: None,
+            ecn: EcnCodepoint::NotEct,
+            bytes: vec![first; 10],
+        };
+        let mut parked = Parked::default();
+        assert!(!parked.has_any(id) && parked.take(at(1), id).is_empty());
+        parked.add(at(1), id, datagram(1));
+        parked.add(at(2), id, datagram(2));
+        assert!(parked.has_any(id));
+        let taken = parked.take(at(3), id);
+        let taken: Vec<_> = taken.iter().map(|(since, each)| (*since, each.bytes[0])).collect();
+        assert_eq!(taken, [(at(1), 1), (at(2), 2)]);
+        assert!(!parked.has_any(id));
+        parked.add(at(3), id, datagram(3));
+        parked.expire(at(3) + PARK_TIME);
+        assert!(parked.has_any(id));
+        parked.expire(at(4) + PARK_TIME);
+        assert!(!parked.has_any(id));
     }
 }

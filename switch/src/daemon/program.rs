@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nix::errno::Errno;
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::{Daemon, MAX_PROGRAMS, Token};
+use super::Daemon;
+use super::events::Token;
 use crate::channel::Outlet;
 use crate::ledger::LedgerReader;
 use crate::protocol::{
     MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Request, Serve, encode,
 };
 use crate::registry::{AddressId, ListenerId, ProcessId};
-use crate::{rendezvous, sys};
+use crate::sys;
 use quicket_udp::Sender;
 
 /// Messages that are read of one program before others get their turn.
@@ -28,9 +28,6 @@ const LAST_WORDS: usize = 1024;
 const EMPTY_LAST_WORDS: usize = 16;
 /// Connections that are taken before others get their turn.
 const CONNECTIONS_PER_TURN: usize = 16;
-/// How long nobody is taken after one could not be.
-pub(super) const DEAF: Duration = Duration::from_millis(100);
-
 /// Messages that wait for a program. One that is told more does not listen.
 pub const MAX_QUEUED: usize = 4096;
 
@@ -43,7 +40,7 @@ pub(super) struct Program {
     pub(super) gids: Vec<u32>,
     pub(super) pid: i32,
     /// Readable once the process has ended.
-    life: Option<OwnedFd>,
+    pub(super) life: Option<OwnedFd>,
     pub(super) seat: Option<Seat>,
     since: Instant,
     /// Whether it has said anything yet.
@@ -51,9 +48,9 @@ pub(super) struct Program {
     /// It has said that it goes.
     has_left: bool,
     /// What it is told once there is room, the oldest first. Meanwhile it is not heard.
-    queue: VecDeque<Vec<u8>>,
+    pub(super) queue: VecDeque<Vec<u8>>,
     /// Watched for room, and not for what it says.
-    waits_for_room: bool,
+    pub(super) waits_for_room: bool,
 }
 
 /// A program's share of an address.
@@ -83,7 +80,7 @@ impl Seat {
 }
 
 impl Program {
-    fn new(connection: OwnedFd, uid: u32, pid: i32) -> Self {
+    pub(super) fn new(connection: OwnedFd, uid: u32, pid: i32) -> Self {
         Self {
             connection,
             uid,
@@ -155,11 +152,11 @@ impl Daemon {
     /// Takes those who connect.
     pub(super) fn welcome(&mut self) {
         for _ in 0..CONNECTIONS_PER_TURN {
-            if self.clerks.is_door_blocked() {
+            if self.users.clerks.is_door_blocked() {
                 let error = io::Error::other("those who are not let in have not gone yet");
                 return self.turn_away(&error);
             }
-            match sys::accept(self.listener.as_fd()) {
+            match self.entrance.accept() {
                 Ok(connection) => {
                     if let Err(error) = self.admit(connection) {
                         log::warn!("a program is not heard: {error}");
@@ -177,66 +174,35 @@ impl Daemon {
     /// Nobody can be taken for now, such as for want of descriptors: those who connect wait.
     fn turn_away(&mut self, error: &io::Error) {
         self.complaints.warn(format_args!("programs that connect have to wait: {error}"));
-        if self.epoll.delete(&self.listener).is_ok() {
-            self.deaf_until = Some(Instant::now() + DEAF);
-        }
-    }
-
-    /// Takes those again who connect, when it is time.
-    pub(super) fn hear_again(&mut self) {
-        if self.deaf_until.is_some_and(|until| until <= Instant::now()) {
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Listener.pack());
-            let added = self.epoll.add(&self.listener, event);
-            self.deaf_until = added.is_err().then(|| Instant::now() + DEAF);
-        }
+        self.entrance.turn_away(&self.events);
     }
 
     fn admit(&mut self, connection: OwnedFd) -> io::Result<()> {
         let peer = getsockopt(&connection, sockopt::PeerCredentials)?;
-        let token = self.free_number();
+        let token = self.programs.free_number();
         let process = ProcessId(token.into());
         let mut program = Program::new(connection, peer.uid(), peer.pid());
-        if self.tenants.is_some() && self.is_tenant(program.uid) {
+        if self.users.has_clerk(program.uid) {
             program.gids = vec![peer.gid()];
             program.gids.extend(sys::peer_groups(program.connection.as_fd()));
-            if let Err(refused) = self.admit_tenant(&program) {
-                self.turn_out(program.connection, refused);
-                return Ok(());
-            }
-        } else if program.uid != self.own_uid && program.uid != 0 {
-            let text = rendezvous::of_another(self.own_uid);
-            self.turn_out(program.connection, Refused { why: Refusal::Denied, text });
+        }
+        if let Err(refused) = self.users.admit(&program, &self.programs) {
+            self.users.turn_out(program.connection, refused);
             return Ok(());
         }
-        if self.programs.len() >= MAX_PROGRAMS {
-            let text = format!("the switch has {MAX_PROGRAMS} programs: end some");
-            self.turn_out(program.connection, Refused { why: Refusal::Full, text });
-            return Ok(());
-        }
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Program(token).pack());
-        if let Err(error) = self.epoll.add(&program.connection, event) {
-            self.end_connection(program.uid, program.connection);
-            return Err(error.into());
+        let events = EpollFlags::EPOLLIN;
+        if let Err(error) = self.events.add(&program.connection, events, Token::Program(token)) {
+            self.users.end_connection(program.uid, program.connection);
+            return Err(error);
         }
         self.programs.insert(process, program);
         Ok(())
     }
 
-    /// A number that no program has.
-    fn free_number(&mut self) -> u32 {
-        loop {
-            self.next_process = self.next_process.wrapping_add(1);
-            // There are less programs than numbers.
-            if !self.programs.contains_key(&ProcessId(self.next_process.into())) {
-                return self.next_process;
-            }
-        }
-    }
-
     /// Something happens on a program's connection.
     pub(super) fn attend(&mut self, process: ProcessId, events: EpollFlags) {
         if events.contains(EpollFlags::EPOLLOUT) {
-            self.post(process);
+            self.programs.post(&self.events, process);
         }
         let has_ended = events.contains(EpollFlags::EPOLLHUP);
         self.hear(process, has_ended);
@@ -251,7 +217,7 @@ impl Daemon {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         let mut empty = 0;
         for _ in 0..LAST_WORDS {
-            let Some(program) = self.programs.get_mut(&process) else { return };
+            let Some(program) = self.programs.get_mut(process) else { return };
             let received = match sys::receive_all(program.connection.as_fd(), &mut buffer) {
                 Ok(received) => received,
                 Err(error) if is_unread(&error) => continue,
@@ -263,9 +229,9 @@ impl Daemon {
             }
             empty += usize::from(received.len == 0);
             let uid = program.uid;
-            self.put_down(uid, received.rights.descriptors);
+            self.users.put_down(uid, received.rights.descriptors);
             // The end looks like an empty message. What is left is the clerk's, with the connection.
-            if empty > EMPTY_LAST_WORDS || self.hands_too_much(uid) {
+            if empty > EMPTY_LAST_WORDS || self.users.clerks.have_too_much(uid) {
                 return;
             }
         }
@@ -275,7 +241,7 @@ impl Daemon {
     fn hear(&mut self, process: ProcessId, has_ended: bool) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(program) = self.programs.get_mut(&process) else { return };
+            let Some(program) = self.programs.get_mut(process) else { return };
             if program.waits_for_room {
                 return;
             }
@@ -312,8 +278,8 @@ impl Daemon {
                 }
                 None => self.dismiss(process),
             }
-            self.put_down(uid, came);
-            if self.hands_too_much(uid) {
+            self.users.put_down(uid, came);
+            if self.users.clerks.have_too_much(uid) {
                 log::warn!("user {uid} hands over more descriptors than can be closed");
                 self.dismiss(process);
             }
@@ -323,79 +289,20 @@ impl Daemon {
         }
     }
 
-    /// Tells a program something; it waits if there is no room.
-    pub(super) fn tell(&mut self, process: ProcessId, message: &Message) {
-        let Some(program) = self.programs.get_mut(&process) else { return };
-        if program.queue.len() >= MAX_QUEUED {
-            log::debug!("process {} does not listen and was not told", program.pid);
-            return;
-        }
-        match encode(message) {
-            Ok(bytes) => program.queue.push_back(bytes),
-            Err(error) => return log::warn!("process {} was not told: {error}", program.pid),
-        }
-        self.post(process);
-    }
-
-    /// Says what waits for a program, as far as there is room.
-    fn post(&mut self, process: ProcessId) {
-        let Some(program) = self.programs.get_mut(&process) else { return };
-        while let Some(bytes) = program.queue.front() {
-            match sys::send_with(program.connection.as_fd(), bytes, &[]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    log::debug!("process {} was not told: {error}", program.pid);
-                    program.queue.clear();
-                }
-                Ok(()) => drop(program.queue.pop_front()),
-            }
-        }
-        let waits = !program.queue.is_empty();
-        if waits == program.waits_for_room {
-            return;
-        }
-        program.waits_for_room = waits;
-        let events = if waits { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
-        let mut event = EpollEvent::new(events, Token::Program(process.0 as u32).pack());
-        if let Err(error) = self.epoll.modify(&program.connection, &mut event) {
-            log::warn!("process {} is not heard any more: {error}", program.pid);
-        }
-    }
-
-    /// Watches a program's process. A child that it has forked has the connection too, which would
-    /// keep what a dead program had. Where a process cannot be watched, the end of the connection counts.
-    pub(super) fn watch(&mut self, process: ProcessId) {
-        let Some(program) = self.programs.get_mut(&process) else { return };
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Process(process.0 as u32).pack());
-        let watched = sys::process(program.pid).and_then(|life| {
-            self.epoll.add(&life, event)?;
-            Ok(life)
-        });
-        match watched {
-            Ok(life) => program.life = Some(life),
-            // It has ended since it connected.
-            Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => {
-                self.dismiss(process);
-            }
-            Err(error) => log::debug!("process {} cannot be watched: {error}", program.pid),
-        }
-    }
-
     /// A program has gone, and all that it had with it.
     pub(super) fn dismiss(&mut self, process: ProcessId) {
-        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
-        if let Some(listener) = seat.map(|seat| seat.listener) {
+        if let Some(listener) = self.programs.seat(process).map(|seat| seat.listener) {
             // As long as there is a channel in which to say so: its process may be there for longer.
             self.end_loan_of(listener);
         }
-        let Some(program) = self.programs.remove(&process) else { return };
-        let _ = self.epoll.delete(&program.connection);
-        self.end_connection(program.uid, program.connection);
+        let Some(program) = self.programs.remove(process) else { return };
+        let _ = self.events.remove(&program.connection);
+        self.users.end_connection(program.uid, program.connection);
         if let Some(life) = &program.life {
-            let _ = self.epoll.delete(life);
+            let _ = self.events.remove(life);
         }
         self.count_no_more(process);
-        self.binding.retain(|_, (binds, _)| *binds != process);
+        self.binding.end(process);
         if let Some(seat) = program.seat {
             let now = self.now();
             if !program.has_left && self.is_steered(seat.listener) {
@@ -415,9 +322,9 @@ impl Daemon {
             }
             // The program, or who hands this end over for it, may keep them open.
             for outlet in seat.outlets.iter().filter(|outlet| !outlet.watched.is_empty()) {
-                let _ = self.epoll.delete(outlet.as_fd());
+                let _ = self.events.remove(outlet.as_fd());
             }
-            self.put_down(program.uid, seat.outlets.into_iter().map(Outlet::into_channel));
+            self.users.put_down(program.uid, seat.outlets.into_iter().map(Outlet::into_channel));
             log::info!("process {} has left", program.pid);
             self.close_if_unused(seat.address);
         }
@@ -426,10 +333,10 @@ impl Daemon {
     /// A listener is gone from the registry.
     pub(super) fn forget(&mut self, listener: ListenerId) {
         self.end_loan_of(listener);
-        self.router.remove_listener(listener);
+        self.traffic.router.remove_listener(listener);
         self.release_sockets(listener);
-        if self.seats.remove(&listener).is_some() {
-            self.empty_since = Instant::now();
+        if self.programs.take(listener) {
+            self.lifetime.note_leave();
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What becomes of programs, and of what they say.
 
+use std::time::Duration;
+
 use super::*;
 use crate::channel::channel;
 use crate::client::Place;
@@ -27,27 +29,12 @@ fn answers(from: &OwnedFd) -> usize {
 }
 
 #[test]
-fn numbers_begin_anew_after_the_last_one() {
-    let mut system = System::plain("numbers");
-    let first = system.connect();
-    (0..3).for_each(|_| system.daemon.step());
-    assert_eq!(system.daemon.programs.keys().next(), Some(&ProcessId(1)));
-    system.daemon.next_process = u32::MAX - 1;
-    let others = [(); 3].map(|()| system.connect());
-    (0..3).for_each(|_| system.daemon.step());
-    // The first one is that of somebody who is there.
-    let numbers: Vec<_> = system.daemon.programs.keys().map(|process| process.0).collect();
-    assert_eq!(numbers, [0, 1, 2, u64::from(u32::MAX)]);
-    drop((first, others));
-}
-
-#[test]
 fn what_costs_much_is_answered_once_in_a_turn() {
     let mut system = System::new("costs", Rule::default());
     let program = system.connect();
     let (inlet, theirs) = channel().unwrap();
     say(&program, Request::Join(join(system.address)), &[theirs.as_fd()]);
-    while system.daemon.seats.is_empty() {
+    while system.daemon.programs.have_no_listeners() {
         system.daemon.step();
     }
     assert_eq!(answers(&program), 1);
@@ -72,10 +59,10 @@ fn who_says_much_and_that_it_goes_has_not_been_killed() {
         let program = system.connect();
         let (inlet, theirs) = channel().unwrap();
         say(&program, Request::Join(join(system.address)), &[theirs.as_fd()]);
-        while system.daemon.seats.is_empty() {
+        while system.daemon.programs.have_no_listeners() {
             system.daemon.step();
         }
-        let listener = *system.daemon.seats.keys().next().unwrap();
+        let listener = system.daemon.programs.listeners().next().unwrap().0;
         system.daemon.registry.mark_used(listener);
         let more = Request::Attention(Attention::Busy);
         (0..MESSAGES_PER_TURN + 4).for_each(|_| say(&program, more.clone(), &[]));
@@ -83,7 +70,7 @@ fn who_says_much_and_that_it_goes_has_not_been_killed() {
             say(&program, Request::Leave, &[]);
         }
         drop(program);
-        while !system.daemon.seats.is_empty() {
+        while !system.daemon.programs.have_no_listeners() {
             system.daemon.step();
         }
         assert_eq!(system.daemon.addresses.is_empty(), leaves);
@@ -128,7 +115,7 @@ fn what_waits_for_processes_that_were_forked_counts_and_ends_with_the_permission
         program.bequeath(&family, Attention::Away);
         holds.push((family, hold));
         drop(program);
-        while !system.daemon.seats.is_empty() {
+        while !system.daemon.programs.have_no_listeners() {
             system.daemon.step();
         }
     }
@@ -148,7 +135,7 @@ fn what_waits_for_processes_that_were_forked_counts_and_ends_with_the_permission
     system.answer(|| program.await_heard(Instant::now() + Duration::from_secs(20)));
     let rule = Rule::parse("user * ports 1").unwrap();
     system.rules.as_ref().unwrap().replace(rule).unwrap();
-    while !system.daemon.seats.is_empty() {
+    while !system.daemon.programs.have_no_listeners() {
         system.daemon.step();
     }
     assert!(system.daemon.addresses.is_empty(), "names are kept");
@@ -197,14 +184,14 @@ fn who_is_displaced_by_a_later_claim_hears_so_and_has_gone() {
         had.push(*joined);
         if at < 2 {
             say(&program, Request::Leave, &[]);
-            while !system.daemon.seats.is_empty() {
+            while !system.daemon.programs.have_no_listeners() {
                 system.daemon.step();
             }
         }
         programs.push(program);
     }
     assert_eq!(had[2].generation, had[3].generation);
-    assert_eq!(system.daemon.seats.len(), 1);
+    assert_eq!(system.daemon.programs.listeners().count(), 1);
     let Some(Message::Refused(refused)) = last(&programs[2]) else { panic!() };
     assert!(refused.text.contains("another program has come back"), "{refused:?}");
     assert!(last(&programs[3]).is_none());

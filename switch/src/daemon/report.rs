@@ -1,42 +1,37 @@
 //! What the switch tells of itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
-use quicket_engine::time::Duration;
 use serde_json::{Map, Value, json};
 
-use super::address::Counters;
+use super::address::{Address, Counters};
+use super::door::Doors;
 use super::group::Steering;
+use super::lifetime::Lifetime;
 use super::loan::Lending;
 use super::program::refused;
-use super::{Daemon, MAX_PROGRAMS, MAX_QUEUED};
+use super::programs::Programs;
+use super::users::Users;
+use super::{Daemon, MAX_QUEUED};
 use crate::ledger::LedgerReader;
 use crate::protocol::{Message, Notice, Refusal, Reply, Secrets};
-use crate::registry::{Attention, ListenerStatus, Phase, Place, ProcessId};
-use crate::router::DropReason;
+use crate::registry::{AddressId, Attention, ListenerStatus, Phase, Place, ProcessId, Registry};
+use crate::router::{DropReason, Router};
 
-/// How long programs may take to say how many connections they have.
-const COUNT_TIME: std::time::Duration = std::time::Duration::from_millis(200);
 /// The length of a part of a report, in bytes; as text in a message it may be twice as long.
 const PART: usize = 32 << 10;
 /// Server names of a program that a report has.
 const SHOWN_NAMES: usize = 32;
 
-/// Programs are saying how many connections they have, for those who want a report.
-#[derive(Debug)]
-pub(super) struct Counting {
-    /// Who asked, with the numbers of their questions.
-    askers: Vec<(ProcessId, u32)>,
-    waits_for: BTreeSet<ProcessId>,
-    until: Instant,
-}
-
-impl Counting {
-    pub(super) fn time_left(&self) -> Duration {
-        let left = self.until.saturating_duration_since(Instant::now());
-        Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
-    }
+/// What a report is made of.
+struct Report<'a> {
+    registry: &'a Registry,
+    addresses: &'a BTreeMap<AddressId, Address>,
+    programs: &'a Programs,
+    router: &'a Router,
+    users: &'a Users,
+    lifetime: &'a Lifetime,
+    doors: &'a Doors,
 }
 
 /// The numbers of the keys in use: 0 for random ones. Nothing of the keys.
@@ -48,25 +43,15 @@ fn secrets(secrets: &Secrets) -> Value {
 impl Daemon {
     /// Somebody wants a report: programs are asked first what only they know.
     pub(super) fn ask_for_status(&mut self, process: ProcessId, number: u32) {
-        if let Some(counting) = &mut self.counting {
-            // Its reports would all wait for it.
-            if counting.askers.iter().any(|(asker, _)| *asker == process) {
-                let text = "one question about the status at a time: wait for the answer";
-                return self.tell(
-                    process,
-                    &Message::Answer { number, reply: refused(Refusal::Later, text) },
-                );
+        if self.counting.is_under_way() {
+            if let Err(reply) = self.counting.join(process, number) {
+                self.tell(process, &Message::Answer { number, reply });
             }
-            if counting.askers.len() < MAX_PROGRAMS {
-                return counting.askers.push((process, number));
-            }
-            let reply = refused(Refusal::Full, "too many ask for the status: ask again");
-            return self.tell(process, &Message::Answer { number, reply });
+            return;
         }
-        let waits_for: BTreeSet<_> = self.seats.values().copied().collect();
-        let askers = vec![(process, number)];
-        let until = Instant::now() + COUNT_TIME;
-        self.counting = Some(Counting { askers, waits_for: waits_for.clone(), until });
+        let listeners = self.programs.listeners();
+        let waits_for: BTreeSet<_> = listeners.map(|(_, process)| process).collect();
+        self.counting.begin((process, number), waits_for.clone());
         for program in waits_for {
             self.tell(program, &Message::Notice(Notice::Count));
         }
@@ -75,8 +60,7 @@ impl Daemon {
 
     /// A program says how many connections it has.
     pub(super) fn on_connections(&mut self, process: ProcessId, count: Option<u64>) {
-        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
-        if let Some(listener) = seat.map(|seat| seat.listener) {
+        if let Some(listener) = self.programs.seat(process).map(|seat| seat.listener) {
             self.registry.set_connections(listener, count);
         }
         self.count_no_more(process);
@@ -84,25 +68,17 @@ impl Daemon {
 
     /// A program is not waited for any more.
     pub(super) fn count_no_more(&mut self, process: ProcessId) {
-        if let Some(counting) = &mut self.counting {
-            counting.waits_for.remove(&process);
-            self.end_counting();
-        }
+        self.counting.count_no_more(process);
+        self.end_counting();
     }
 
     /// Answers those who asked, once all have counted, or time is up.
     pub(super) fn end_counting(&mut self) {
-        let is_over = |counting: &mut Counting| {
-            counting.waits_for.is_empty() || counting.until <= Instant::now()
-        };
-        let Some(counting) = self.counting.take_if(is_over) else { return };
         let mut reports: BTreeMap<Option<u32>, String> = BTreeMap::new();
-        for (process, number) in counting.askers {
-            let Some(uid) = self.programs.get(&process).map(|program| program.uid) else {
-                continue;
-            };
-            let only = Some(uid).filter(|uid| self.is_tenant(*uid) && *uid != 0);
-            let report = reports.entry(only).or_insert_with(|| self.report(only).to_string());
+        for (process, number) in self.counting.take_over() {
+            let Some(uid) = self.programs.uid(process) else { continue };
+            let only = Some(uid).filter(|uid| self.users.is_tenant(*uid) && *uid != 0);
+            let report = reports.entry(only).or_insert_with(|| self.report().of(only).to_string());
             let report = report.clone();
             self.tell_report(process, number, &report);
         }
@@ -125,8 +101,22 @@ impl Daemon {
         }
     }
 
+    const fn report(&self) -> Report<'_> {
+        Report {
+            registry: &self.registry,
+            addresses: &self.addresses,
+            programs: &self.programs,
+            router: &self.traffic.router,
+            users: &self.users,
+            lifetime: &self.lifetime,
+            doors: &self.doors,
+        }
+    }
+}
+
+impl Report<'_> {
     /// All that there is, as JSON; for a user who is not to know of others, what his programs have.
-    pub(super) fn report(&self, only: Option<u32>) -> Value {
+    fn of(&self, only: Option<u32>) -> Value {
         let status = self.registry.status_of(only, SHOWN_NAMES);
         if only.is_some() {
             let addresses = status.addresses.iter().filter_map(|each| {
@@ -136,8 +126,8 @@ impl Daemon {
             });
             return json!({
                 "pid": std::process::id(),
-                "uid": self.own_uid,
-                "uptime_seconds": self.begun.elapsed().as_secs(),
+                "uid": self.users.own(),
+                "uptime_seconds": self.lifetime.seconds(),
                 "addresses": addresses.collect::<Vec<_>>(),
             });
         }
@@ -150,7 +140,7 @@ impl Daemon {
                 "address": each.address.to_string(),
                 "programs": each.listeners.iter().map(|each| self.program(each)).collect::<Vec<_>>(),
                 "generations_known_dead": each.dead,
-                "kernel": address.map(|address| kernel(&address.steering, self.forwards)),
+                "kernel": address.map(|address| kernel(&address.steering, self.doors.are_kept_shut())),
                 "loan": address.map(|address| loan(&address.lending)),
                 "secrets": address.map(|address| secrets(&address.secrets)),
                 "datagrams": datagrams(own, &routed),
@@ -159,9 +149,9 @@ impl Daemon {
         });
         json!({
             "pid": std::process::id(),
-            "uid": self.own_uid,
-            "system": self.tenants.is_some(),
-            "uptime_seconds": self.begun.elapsed().as_secs(),
+            "uid": self.users.own(),
+            "system": self.users.tenants().is_some(),
+            "uptime_seconds": self.lifetime.seconds(),
             "pins": self.router.pins.len(),
             "half_read_first_packets": self.router.first_packets().len(),
             "addresses": addresses.collect::<Vec<_>>(),
@@ -169,7 +159,7 @@ impl Daemon {
     }
 
     fn program(&self, listener: &ListenerStatus) -> Value {
-        let program = self.programs.get(&listener.process);
+        let program = self.programs.get(listener.process);
         let pid = program.map(|program| program.pid);
         let ledger = program.and_then(|program| program.seat.as_ref()?.ledger.as_ref());
         let by_kernel = ledger.map_or(0, LedgerReader::count);
@@ -184,7 +174,8 @@ impl Daemon {
             Phase::Draining { deadline } => deadline,
             _ => None,
         };
-        let left = left.map(|deadline| deadline.since(self.now()).as_nanos() / 1_000_000_000);
+        let left =
+            left.map(|deadline| deadline.since(self.lifetime.now()).as_nanos() / 1_000_000_000);
         json!({
             "program": listener.program,
             "pid": pid,

@@ -1,24 +1,24 @@
 //! Datagrams: received, decided about by the router, and handed over or answered.
 
-use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use quicket_engine::replies;
 use quicket_engine::time::Time;
-use quicket_udp::{Arrival, Outgoing, ReceiveBuffers, UdpSocket, receive_from_port};
+use quicket_udp::{Outgoing, ReceiveBuffers, UdpSocket, receive_from_port};
 use quicket_wire::{EcnCodepoint, TransportErrorCode, Version};
 
 use super::address::Address;
-use super::{Daemon, Token};
-use crate::channel::{HEAD, Outlet, encode};
-use crate::first_packet::HeldDatagram;
+use super::issuer::Issuer;
+use super::traffic::Outbox;
+use super::users::Users;
+use super::{Daemon, Tools};
+use crate::channel::Outlet;
 use crate::protocol::{Refusal, Refused};
-use crate::registry::{AddressId, Place, ProcessId};
-use crate::router::{Decision, Piece, Train, Way};
+use crate::registry::{AddressId, ProcessId};
+use crate::router::{Decision, Train};
 
 /// How many batches of an address are received before programs and others get their turn.
 const BATCHES_PER_TURN: usize = 8;
@@ -32,34 +32,6 @@ pub(super) enum Source {
     Socket(Arc<UdpSocket>),
     /// A worker of a program, which hands them back.
     Channel(ProcessId, u16),
-}
-
-/// A train on its way.
-type Parcel<'a> = ([u8; HEAD], Cow<'a, [u8]>);
-
-/// Trains by where they go.
-#[derive(Default)]
-pub(super) struct Outbox<'a> {
-    places: Vec<(Place, Vec<Parcel<'a>>)>,
-    /// Something was for nobody, or its connection ID does not say whose it is.
-    others: bool,
-}
-
-impl<'a> Outbox<'a> {
-    fn add(&mut self, place: Place, head: [u8; HEAD], bytes: Cow<'a, [u8]>) {
-        match self.places.iter_mut().find(|(to, _)| *to == place) {
-            Some((_, parcels)) => parcels.push((head, bytes)),
-            None => self.places.push((place, vec![(head, bytes)])),
-        }
-    }
-
-    /// Where all of it goes, if that is one worker and its connection IDs say so.
-    fn destination(&self) -> Option<Place> {
-        match &*self.places {
-            [(place, _)] if !self.others => Some(*place),
-            _ => None,
-        }
-    }
 }
 
 impl Daemon {
@@ -89,7 +61,7 @@ impl Daemon {
 
     /// Receives for a while. True if there may be more.
     pub(super) fn receive_some(&mut self, id: AddressId, source: &Source) -> bool {
-        let Some(mut buffers) = self.buffers.take() else { return false };
+        let Some(mut buffers) = self.traffic.take_buffers() else { return false };
         let mut more = true;
         for _ in 0..BATCHES_PER_TURN {
             more = self.receive_batch(id, source, &mut buffers);
@@ -97,7 +69,7 @@ impl Daemon {
                 break;
             }
         }
-        self.buffers = Some(buffers);
+        self.traffic.return_buffers(buffers);
         more
     }
 
@@ -112,7 +84,7 @@ impl Daemon {
         let port = address.socket.local_addr().port();
         let received = match source {
             Source::Socket(socket) => socket.receive(buffers),
-            Source::Channel(process, worker) => match self.outlet(*process, *worker) {
+            Source::Channel(process, worker) => match self.programs.outlet(*process, *worker) {
                 Some(outlet) => receive_from_port(outlet, port, buffers),
                 None => return false,
             },
@@ -133,8 +105,7 @@ impl Daemon {
             let quicket_udp::Train { remote, local, ecn, stride, bytes, .. } = train;
             trains += 1;
             let bytes: &[u8] = bytes;
-            if self.probe.as_deref() == Some(bytes) {
-                self.probe = None;
+            if self.traffic.has_come(bytes) {
                 continue;
             }
             self.count_received(id, source, bytes.len().div_ceil(stride) as u64);
@@ -161,10 +132,10 @@ impl Daemon {
             }
             // The program has closed its end, and may still be there.
             Source::Channel(process, worker) => {
-                if let Some(outlet) = self.outlet_mut(*process, *worker) {
+                if let Some(outlet) = self.programs.outlet_mut(*process, *worker) {
                     outlet.set_hears(false);
                 }
-                self.watch_channel(*process, *worker);
+                self.programs.watch_channel(&self.events, *process, *worker);
             }
         }
     }
@@ -180,78 +151,29 @@ impl Daemon {
     /// Divides a train, which has waited since then, by where its datagrams go.
     pub(super) fn sort<'a>(
         &mut self,
-        (now, since): (Time, Time),
+        times: (Time, Time),
         train: &Train<'a>,
         outbox: &mut Outbox<'a>,
     ) {
-        let mut pieces = std::mem::take(&mut self.pieces);
-        self.router.route(&mut self.registry, now, train, &mut pieces);
-        let Train { remote, local, ecn, segment_size: stride, .. } = *train;
-        let head = encode(&Arrival { remote, local, ecn, stride, len: 0 });
-        for Piece { range, decision } in pieces.drain(..) {
-            let bytes = train.bytes.get(range).unwrap_or_default();
-            outbox.others |= !matches!(decision, Decision::Deliver { way: Way::Owner, .. });
-            match decision {
-                Decision::Deliver { place, .. } => outbox.add(place, head, Cow::Borrowed(bytes)),
-                Decision::Release { place, held } => {
-                    for HeldDatagram { remote, local, ecn, bytes } in held {
-                        let (stride, len) = (bytes.len(), bytes.len());
-                        let head = encode(&Arrival { remote, local, ecn, stride, len });
-                        outbox.add(place, head, Cow::Owned(bytes));
-                    }
-                    outbox.add(place, head, Cow::Borrowed(bytes));
-                }
-                Decision::Wait { held } => {
-                    held.into_iter().for_each(|held| self.park(since, train.address, held));
-                    let bytes = bytes.to_vec();
-                    self.park(since, train.address, HeldDatagram { remote, local, ecn, bytes });
-                }
-                Decision::Held | Decision::Drop(_) => {}
-                answered => self.answer_datagram(train, bytes, &answered),
+        let Self { traffic, registry, addresses, issuer, users, .. } = self;
+        traffic.sort(registry, times, train, outbox, |registry, datagram, decision| {
+            let Some(address) = addresses.get(&train.address) else { return };
+            let is_vacant = || registry.is_vacant(train.address);
+            if let Some(bytes) = answer_to(decision, datagram, address, is_vacant, issuer, users) {
+                address.answer(train, &bytes);
             }
-        }
-        self.pieces = pieces;
-    }
-
-    /// Answers in place of programs.
-    fn answer_datagram(&mut self, train: &Train<'_>, datagram: &[u8], decision: &Decision) {
-        let key = match decision {
-            Decision::Reset { dcid, uid } => self.reset_key(train.address, *uid, dcid),
-            _ => None,
-        };
-        let Some(address) = self.addresses.get(&train.address) else { return };
-        let crypto = &self.tools.crypto;
-        let random = &mut *self.tools.random;
-        let answer = match decision {
-            Decision::Reset { dcid, .. } => key.and_then(|key| {
-                replies::stateless_reset(&**crypto, &key, dcid, datagram.len(), random)
-            }),
-            Decision::NegotiateVersion => {
-                replies::version_negotiation(datagram, Version::SUPPORTED, random)
-            }
-            Decision::Refuse { version, dcid, scid } => {
-                let code = match self.registry.is_vacant(train.address) {
-                    true => TransportErrorCode::CONNECTION_REFUSED,
-                    false => TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL),
-                };
-                replies::refusal(Arc::clone(crypto), *version, dcid, scid, code)
-            }
-            _ => None,
-        };
-        if let Some(bytes) = answer {
-            address.answer(train, &bytes);
-        }
+        });
     }
 
     pub(super) fn hand_over(&mut self, id: AddressId, outbox: Outbox<'_>) {
         for (place, parcels) in outbox.places {
-            let Some(process) = self.seats.get(&place.listener).copied() else { continue };
-            let Some(outlet) = self.outlet_mut(process, place.worker) else { continue };
+            let Some(process) = self.programs.owner(place.listener) else { continue };
+            let Some(outlet) = self.programs.outlet_mut(process, place.worker) else { continue };
             let trains: Vec<_> = parcels.iter().map(|(head, bytes)| (*head, &**bytes)).collect();
             let was_full = outlet.is_full();
             let sent = outlet.send(&trains);
             if outlet.is_full() && !was_full {
-                self.watch_channel(process, place.worker);
+                self.programs.watch_channel(&self.events, process, place.worker);
             }
             if let Some(address) = self.addresses.get_mut(&id) {
                 address.counters.forwarded += sent.datagrams;
@@ -270,24 +192,14 @@ impl Daemon {
         self.registry.note(listener, |counters| counters.lost += lost);
     }
 
-    fn outlet(&self, process: ProcessId, worker: u16) -> Option<&Outlet> {
-        let seat = self.programs.get(&process)?.seat.as_ref()?;
-        seat.outlets.get(usize::from(worker))
-    }
-
-    pub(super) fn outlet_mut(&mut self, process: ProcessId, worker: u16) -> Option<&mut Outlet> {
-        let seat = self.programs.get_mut(&process)?.seat.as_mut()?;
-        seat.outlets.get_mut(usize::from(worker))
-    }
-
     /// Something happens in a channel.
     pub(super) fn on_channel(&mut self, process: ProcessId, worker: u16, events: EpollFlags) {
         if events.contains(EpollFlags::EPOLLOUT) {
             self.flush(process, worker);
         }
         if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            let Some(program) = self.programs.get(&process) else { return };
-            if self.hands_too_much(program.uid) {
+            let Some(program) = self.programs.get(process) else { return };
+            if self.users.clerks.have_too_much(program.uid) {
                 let text = "more descriptors came than can be closed".to_owned();
                 return self.expel(process, Refused { why: Refusal::Full, text });
             }
@@ -298,7 +210,7 @@ impl Daemon {
                 }
                 None => {}
             }
-            if self.outlet(process, worker).is_some_and(Outlet::has_handed) {
+            if self.programs.outlet(process, worker).is_some_and(Outlet::has_handed) {
                 let text = "descriptors came with datagrams: nobody takes any".to_owned();
                 self.expel(process, Refused { why: Refusal::Invalid, text });
             }
@@ -307,41 +219,47 @@ impl Daemon {
 
     /// There is room in a channel.
     fn flush(&mut self, process: ProcessId, worker: u16) {
-        let program = self.programs.get_mut(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_mut()) else { return };
+        let Some(seat) = self.programs.seat_mut(process) else { return };
         let Some(outlet) = seat.outlets.get_mut(usize::from(worker)) else { return };
         let lost = outlet.flush();
         let (address, listener) = (seat.address, seat.listener);
-        self.watch_channel(process, worker);
+        self.programs.watch_channel(&self.events, process, worker);
         self.count_lost(address, listener, lost);
     }
+}
 
-    /// A program's workers have sockets of their own, and hand back what is another's.
-    pub(super) fn hear_channels(&mut self, process: ProcessId) {
-        let seat = self.programs.get_mut(&process).and_then(|program| program.seat.as_mut());
-        let Some(outlets) = seat.map(|seat| &mut seat.outlets) else { return };
-        outlets.iter_mut().for_each(|outlet| outlet.set_hears(true));
-        let count = outlets.len();
-        (0..).take(count).for_each(|worker| self.watch_channel(process, worker));
-    }
-
-    /// Waits for what there is to wait for in a channel.
-    pub(super) fn watch_channel(&mut self, process: ProcessId, worker: u16) {
-        let program = self.programs.get_mut(&process);
-        let Some(seat) = program.and_then(|program| program.seat.as_mut()) else { return };
-        let Some(outlet) = seat.outlets.get_mut(usize::from(worker)) else { return };
-        let (wants, before) = (outlet.wants(), outlet.watched);
-        let mut event = EpollEvent::new(wants, Token::Channel(process.0 as u32, worker).pack());
-        let watched = match (before.is_empty(), wants.is_empty()) {
-            _ if wants == before => Ok(()),
-            (true, _) => self.epoll.add(outlet.as_fd(), event),
-            (false, true) => self.epoll.delete(outlet.as_fd()),
-            (false, false) => self.epoll.modify(outlet.as_fd(), &mut event),
-        };
-        match watched {
-            Ok(()) => outlet.watched = wants,
-            Err(error) => log::debug!("a channel is not watched: {error}"),
+/// What the switch says to a datagram in place of programs, if anything.
+fn answer_to(
+    decision: &Decision,
+    datagram: &[u8],
+    address: &Address,
+    is_vacant: impl FnOnce() -> bool,
+    issuer: &mut Issuer,
+    users: &Users,
+) -> Option<Vec<u8>> {
+    match decision {
+        Decision::Reset { dcid, uid } => {
+            // The key of the stateless reset token of a connection ID that led to a program of this user.
+            let ring = match users.is_tenant(*uid) {
+                true => issuer.secrets_of_tenant(*uid)?.ring(),
+                false => address.secrets.ring(),
+            };
+            let key = ring.ok()?.of(dcid.as_slice())?.reset;
+            let Tools { crypto, random, .. } = &mut issuer.tools;
+            replies::stateless_reset(&**crypto, &key, dcid, datagram.len(), &mut **random)
         }
+        Decision::NegotiateVersion => {
+            let random = &mut *issuer.tools.random;
+            replies::version_negotiation(datagram, Version::SUPPORTED, random)
+        }
+        Decision::Refuse { version, dcid, scid } => {
+            let code = match is_vacant() {
+                true => TransportErrorCode::CONNECTION_REFUSED,
+                false => TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL),
+            };
+            replies::refusal(Arc::clone(&issuer.tools.crypto), *version, dcid, scid, code)
+        }
+        _ => None,
     }
 }
 

@@ -10,12 +10,14 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
 
+use super::Daemon;
+use super::events::{Events, Token};
 use super::program::{Program, turn_off};
-use super::{Daemon, Token};
+use super::tenant::Tenants;
 use crate::protocol::{Refusal, Refused};
 use crate::registry::{ListenerId, Phase, ProcessId};
 use crate::rule::Rule;
@@ -54,24 +56,32 @@ impl Rules {
     }
 }
 
-impl Daemon {
-    pub(super) fn watch_rules(&self) -> io::Result<(Rules, News)> {
+impl News {
+    /// What the switch hears of by these events, and what gives it another rule.
+    pub(super) fn new(events: &Events) -> io::Result<(Rules, Self)> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let bell = Arc::new(EventFd::from_flags(flags)?);
-        self.epoll.add(&*bell, EpollEvent::new(EpollFlags::EPOLLIN, Token::Rule.pack()))?;
+        events.add(&*bell, EpollFlags::EPOLLIN, Token::Rule)?;
         let (sender, rules) = channel();
-        Ok((Rules { news: sender, bell: Arc::clone(&bell) }, News { rules, bell }))
+        Ok((Rules { news: sender, bell: Arc::clone(&bell) }, Self { rules, bell }))
     }
 
+    /// The rule that came last, if one came.
+    pub(super) fn last(&self) -> Option<Rule> {
+        // Empty if it rang twice for one.
+        let _ = self.bell.read();
+        self.rules.try_iter().last()
+    }
+}
+
+impl Daemon {
     /// There is another rule.
     pub(super) fn take_up_rule(&mut self) {
-        let Some(tenants) = &mut self.tenants else { return };
-        // Empty if it rang twice for one.
-        let _ = tenants.news.bell.read();
-        let Some(rule) = tenants.news.rules.try_iter().last() else { return };
-        tenants.rule = rule;
+        if !self.users.tenants_mut().is_some_and(Tenants::take_up_rule) {
+            return;
+        }
         let lost = self.programs.iter().filter_map(|(process, program)| {
-            self.what_is_lost(program).map(|lost| (*process, lost))
+            self.what_is_lost(program).map(|lost| (process, lost))
         });
         let lost: Vec<_> = lost.collect();
         self.end_refused_families();
@@ -92,7 +102,7 @@ impl Daemon {
 
     /// What a program has that the rule does not allow.
     fn what_is_lost(&self, program: &Program) -> Option<Lost> {
-        let rule = &self.tenants.as_ref().filter(|_| self.is_tenant(program.uid))?.rule;
+        let rule = &self.users.tenants().filter(|_| self.users.is_tenant(program.uid))?.rule;
         let seat = program.seat.as_ref()?;
         let address = self.registry.listen_address(seat.address)?.socket_addr();
         let who = program.who();
@@ -108,7 +118,7 @@ impl Daemon {
 
     /// A program loses its place, and hears why.
     fn evict(&mut self, process: ProcessId, lost: SocketAddr) {
-        let Some(program) = self.programs.get(&process) else { return };
+        let Some(program) = self.programs.get(process) else { return };
         let (uid, seat) = (program.uid, program.seat.as_ref());
         if let Some(listener) = seat.map(|seat| seat.listener) {
             // Nothing stands in for it.
@@ -124,10 +134,30 @@ impl Daemon {
 
     /// Ends a program's connection, and says why.
     pub(super) fn expel(&mut self, process: ProcessId, refused: Refused) {
-        let Some(program) = self.programs.get(&process) else { return };
+        let Some(program) = self.programs.get(process) else { return };
         turn_off(&program.connection, refused);
         // Its process need not read that, nor end.
         let _ = shutdown(program.connection.as_raw_fd(), Shutdown::Write);
         self.dismiss(process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_rule_counts_and_is_heard_once() {
+        let events = Events::new().unwrap();
+        let (rules, news) = News::new(&events).unwrap();
+        assert_eq!(news.last(), None);
+        let [first, second] =
+            ["user 1 ports 1", "user 2 ports 2"].map(|text| Rule::parse(text).unwrap());
+        rules.replace(first).unwrap();
+        rules.replace(second.clone()).unwrap();
+        assert_eq!(news.last(), Some(second));
+        assert_eq!(news.last(), None);
+        drop(news);
+        assert!(rules.replace(Rule::default()).is_err(), "the switch has ended");
     }
 }

@@ -31,7 +31,7 @@ impl Daemon {
             Request::Heard => self.heard(process).unwrap_or_else(|reply| reply),
             Request::Leave => {
                 // At once: children that it has forked may have the connection, too, and keep it open.
-                if let Some(program) = self.programs.get_mut(&process) {
+                if let Some(program) = self.programs.get_mut(process) {
                     program.leave();
                 }
                 return self.dismiss(process);
@@ -50,10 +50,10 @@ impl Daemon {
         let Ok(listener) = self.seat_of(process) else { return false };
         let Some(program) = self.registry.program(listener) else { return false };
         let now = time_of_day().as_secs();
-        let uid = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
+        let uid = self.programs.uid(process).unwrap_or(self.users.own());
         // Other users have one share each, whatever they call their programs; a program's name has no control
         // characters.
-        let tenant = self.is_tenant(uid).then(|| format!("\0{uid}"));
+        let tenant = self.users.is_tenant(uid).then(|| format!("\0{uid}"));
         let program = tenant.as_deref().unwrap_or(program);
         self.strikes.is_first_use(now, program, &strike.register.0, &strike.ticket.0)
     }
@@ -64,8 +64,7 @@ impl Daemon {
         self.check_names(process, listener.address(), &names)?;
         if self.registry.serves(listener, &names, serve.shared, serve.replace) {
             // As before: nothing changes for anybody.
-            if let Some(seat) = self.programs.get_mut(&process).and_then(|each| each.seat.as_mut())
-            {
+            if let Some(seat) = self.programs.seat_mut(process) {
                 seat.heed(serve);
             }
             let deed = self.registry.deed(listener).unwrap_or_default();
@@ -80,7 +79,7 @@ impl Daemon {
             let text = format!("the kernel does not hear that another program is there: {error}");
             return Err(refused(Refusal::Full, text));
         }
-        if let Some(seat) = self.programs.get_mut(&process).and_then(|each| each.seat.as_mut()) {
+        if let Some(seat) = self.programs.seat_mut(process) {
             seat.heed(serve);
         }
         let deed = self.registry.deed(listener).unwrap_or_default();
@@ -98,9 +97,8 @@ impl Daemon {
     }
 
     fn supersede_one(&mut self, earlier: ListenerId) {
-        let Some(process) = self.seats.get(&earlier).copied() else { return };
-        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
-        if let Some(drain) = seat.and_then(|seat| seat.drain) {
+        let Some(process) = self.programs.owner(earlier) else { return };
+        if let Some(drain) = self.programs.seat(process).and_then(|seat| seat.drain) {
             let deadline = self.now() + drain;
             // It is there: it has a seat.
             let _ = self.registry.drain(earlier, Some(deadline));
@@ -140,22 +138,20 @@ impl Daemon {
     }
 
     fn seat_of(&self, process: ProcessId) -> Result<crate::registry::ListenerId, Reply> {
-        let program = self.programs.get(&process);
-        let seat = program.and_then(|program| program.seat.as_ref());
         let none = || refused(Refusal::Invalid, "the program is at no address yet");
-        seat.map(|seat| seat.listener).ok_or_else(none)
+        self.programs.seat(process).map(|seat| seat.listener).ok_or_else(none)
     }
 
     fn tell_all_to_upgrade(&mut self, process: ProcessId) -> Reply {
         let upgrades = |seat: &Seat| {
             seat.upgrades && self.registry.phase(seat.listener) == Some(Phase::Active)
         };
-        let asker = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
-        let all = asker == 0 || !self.is_tenant(asker);
-        let others = self.programs.iter().filter(|(id, _)| **id != process);
+        let asker = self.programs.uid(process).unwrap_or(self.users.own());
+        let all = asker == 0 || !self.users.is_tenant(asker);
+        let others = self.programs.iter().filter(|(id, _)| *id != process);
         let others = others.filter(|(_, program)| all || program.uid == asker);
         let able = others.filter(|(_, program)| program.seat.as_ref().is_some_and(upgrades));
-        let able: Vec<_> = able.map(|(id, _)| *id).collect();
+        let able: Vec<_> = able.map(|(id, _)| id).collect();
         for id in &able {
             self.tell(*id, &Message::Notice(Notice::Upgrade));
         }

@@ -7,14 +7,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::epoll::EpollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quicket_engine::crypto::CryptoProvider;
 use quicket_steering::{KeyRing, SiteSecrets, Tenant};
-use quicket_wire::ConnectionId;
 
-use super::address::reader;
-use super::{Daemon, Token};
+use super::Daemon;
+use super::events::{Events, Token};
 use crate::protocol::{Message, Notice, Secrets};
 use crate::registry::AddressId;
 
@@ -50,7 +49,34 @@ impl Rotations {
 }
 
 impl Site {
-    fn ring(&self, crypto: &dyn CryptoProvider) -> io::Result<KeyRing> {
+    /// A site, and what tells of a rotation of its secrets.
+    fn new(events: &Events, secrets: SiteSecrets, server_id: u8) -> io::Result<(Self, Rotations)> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let bell = Arc::new(EventFd::from_flags(flags)?);
+        events.add(&*bell, EpollFlags::EPOLLIN, Token::Secrets)?;
+        let (sender, news) = channel();
+        let rotations = Rotations { news: sender, bell: Arc::clone(&bell) };
+        Ok((Self { secrets, server_id, news, bell }, rotations))
+    }
+
+    /// Secrets were rotated. Returns the number of the current ones, if they are others than before.
+    pub(super) fn take_up(&mut self) -> Option<u32> {
+        // Empty if it rang twice for one.
+        let _ = self.bell.read();
+        self.secrets = self.news.try_iter().last()?;
+        Some(self.secrets.current().number())
+    }
+
+    /// The secrets of programs of a user, or of the switch's own.
+    pub(super) fn secrets_of(
+        &self,
+        tenant: Tenant,
+        crypto: &dyn CryptoProvider,
+    ) -> io::Result<Secrets> {
+        Ok(Secrets::of_site(&self.ring_of(tenant, crypto)?, self.server_id))
+    }
+
+    pub(super) fn ring(&self, crypto: &dyn CryptoProvider) -> io::Result<KeyRing> {
         self.ring_of(Tenant::Site, crypto)
     }
 
@@ -88,63 +114,18 @@ impl Daemon {
     ///
     /// When no descriptor is left.
     pub fn of_site(mut self, secrets: SiteSecrets, server_id: u8) -> io::Result<(Self, Rotations)> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let bell = Arc::new(EventFd::from_flags(flags)?);
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Secrets.pack());
-        self.epoll.add(&*bell, event)?;
-        let (sender, news) = channel();
-        let rotations = Rotations { news: sender, bell: Arc::clone(&bell) };
-        self.site = Some(Site { secrets, server_id, news, bell });
+        let (site, rotations) = Site::new(&self.events, secrets, server_id)?;
+        self.issuer.use_site(site);
         Ok((self, rotations))
-    }
-
-    /// What programs at an address get that nobody was at; `resumed`: what the one that comes first had there
-    /// with the switch before.
-    pub(super) fn secrets_of_new_address(
-        &mut self,
-        resumed: Option<&Secrets>,
-    ) -> io::Result<Secrets> {
-        let random = &mut self.tools.random;
-        let Some(site) = &self.site else {
-            let drawn = || Secrets::draw(&mut |out| random.fill(out));
-            return Ok(resumed.cloned().unwrap_or_else(drawn));
-        };
-        // What it had is read beside that, once it is taken in.
-        Ok(Secrets::of_site(&site.ring(&*self.tools.crypto)?, site.server_id))
     }
 
     /// The keys of a user's programs at an address; of others than the switch's own user, without those of
     /// connection IDs. `None` where there are no others.
     pub(super) fn secrets_of(&self, id: AddressId, uid: u32) -> Option<Secrets> {
-        if !self.is_tenant(uid) {
-            return self.addresses.get(&id).map(|address| address.secrets.clone());
+        if self.users.is_tenant(uid) {
+            return self.issuer.secrets_of_tenant(uid);
         }
-        let site = self.site.as_ref()?;
-        let ring = site.ring_of(Tenant::User(uid), &*self.tools.crypto).ok()?;
-        Some(Secrets::of_site(&ring, site.server_id).without_ids())
-    }
-
-    /// The key of the stateless reset token of a connection ID that led to a program of a user.
-    pub(super) fn reset_key(
-        &self,
-        id: AddressId,
-        uid: u32,
-        dcid: &ConnectionId,
-    ) -> Option<[u8; 32]> {
-        let ring = self.secrets_of(id, uid)?.ring().ok()?;
-        ring.of(dcid.as_slice()).map(|set| set.reset)
-    }
-
-    /// Whether connection IDs of a program that comes back are read at an address, or can be from now on.
-    pub(super) fn may_take_in(&self, id: AddressId, resumed: &Secrets) -> bool {
-        let Some(address) = self.addresses.get(&id) else {
-            // It decides itself what is read there, unless a site has the numbers of its keys.
-            let Some(site) = &self.site else { return true };
-            let ring = site.ring(&*self.tools.crypto);
-            return ring.is_ok_and(|ring| covered(ring, resumed).is_some());
-        };
-        let ring = address.secrets.ring();
-        ring.is_ok_and(|ring| covered(ring, resumed).is_some())
+        self.addresses.get(&id).map(|address| address.secrets.clone())
     }
 
     /// Reads connection IDs of a program that has come back, too.
@@ -159,17 +140,7 @@ impl Daemon {
 
     /// Secrets were rotated.
     pub(super) fn take_up_secrets(&mut self) {
-        let Some(site) = &mut self.site else { return };
-        // Empty if it rang twice for one.
-        let _ = site.bell.read();
-        let Some(news) = site.news.try_iter().last() else { return };
-        let number = news.current().number();
-        site.secrets = news;
-        let secrets = match site.ring(&*self.tools.crypto) {
-            Ok(ring) => Secrets::of_site(&ring, site.server_id),
-            Err(error) => return log::error!("secrets are not taken up: {error}"),
-        };
-        log::info!("secrets of the site: number {number} is current");
+        let Some(secrets) = self.issuer.take_up() else { return };
         for id in self.addresses.keys().copied().collect::<Vec<_>>() {
             if self.replace_secrets(id, secrets.clone()) {
                 self.tell_secrets(id);
@@ -184,11 +155,11 @@ impl Daemon {
         if address.secrets == secrets {
             return false;
         }
-        match reader(&secrets, self.tools.aes_128) {
+        match self.issuer.reader(&secrets) {
             Ok(reader) => {
                 address.steering.configurations = reader.configurations.clone();
                 address.secrets = secrets;
-                self.router.set_reader(id, reader);
+                self.traffic.router.set_reader(id, reader);
                 self.steer_anew(id);
                 true
             }
@@ -201,13 +172,10 @@ impl Daemon {
 
     /// Tells the programs of an address what they have in common now.
     fn tell_secrets(&mut self, id: AddressId) {
-        let there = self.seats.iter().filter(|(listener, _)| listener.address() == id);
-        let there: Vec<_> = there.map(|(listener, process)| (*listener, *process)).collect();
-        for (listener, process) in there {
-            let Some(uid) = self.programs.get(&process).map(|program| program.uid) else {
-                continue;
-            };
-            if self.is_tenant(uid) {
+        let there = self.programs.listeners().filter(|(listener, _)| listener.address() == id);
+        for (listener, process) in there.collect::<Vec<_>>() {
+            let Some(uid) = self.programs.uid(process) else { continue };
+            if self.users.is_tenant(uid) {
                 // Before it hears that its connections are to get new ones.
                 for minted in self.mint_all(listener, true) {
                     self.tell(process, &Message::Notice(Notice::Minted(minted)));
@@ -221,7 +189,7 @@ impl Daemon {
 }
 
 /// The ring with what a program had with another switch; `None` if its connection IDs would be misread.
-fn covered(ring: KeyRing, resumed: &Secrets) -> Option<KeyRing> {
+pub(super) fn covered(ring: KeyRing, resumed: &Secrets) -> Option<KeyRing> {
     let resumed = resumed.ring().ok()?;
     let ring = ring.with_earlier(&resumed);
     // Its connections have those of its current keys at least.

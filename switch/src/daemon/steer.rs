@@ -9,14 +9,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::epoll::{EpollEvent, EpollFlags};
-use quicket_engine::random::Random;
+use nix::sys::epoll::EpollFlags;
 use quicket_engine::time::Duration;
-use quicket_steering::{Codec, Owner, Place as SteeringPlace};
 
+use super::Daemon;
+use super::events::Token;
 use super::group::{Holder, Steering};
 use super::route::Source;
-use super::{Daemon, Token};
 use crate::keep::{Keep, MAX_KEPT};
 use crate::registry::{AddressId, ListenerId, Place};
 
@@ -36,7 +35,7 @@ impl Daemon {
         let Some(address) = self.addresses.get_mut(&id) else { return Vec::new() };
         let first = Arc::clone(&address.socket);
         let steering = &mut address.steering;
-        if self.forwards || steering.inherited {
+        if self.doors.are_kept_shut() || steering.inherited {
             return Vec::new();
         }
         let free = steering.free_run(workers);
@@ -107,28 +106,23 @@ impl Daemon {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let address = self.addresses.get(&id).ok_or_else(gone)?;
         let socket = Arc::clone(&address.steering.at(at).ok_or_else(gone)?.socket);
-        let owner = Owner { generation: to.listener.generation(), worker: to.worker };
-        let random = &mut *self.tools.random;
-        let server_id = address.secrets.server_id();
-        let codec = address.steering.configurations.current();
-        let place = server_id.map(|server_id| SteeringPlace { server_id, owner: Some(owner) });
-        let probe = place.and_then(|place| probe(codec, &place, random)).ok_or_else(gone)?;
+        let probe = self.issuer.probe(address, to).ok_or_else(gone)?;
         for own in address.own_addresses() {
             address.send_to(own, &probe);
         }
-        self.probe = Some(probe);
+        self.traffic.expect(probe);
         let source = Source::Socket(Arc::clone(&socket));
         for _ in 0..PROOF_MILLIS {
             self.receive_some(id, &source);
-            if self.probe.is_none() {
+            if !self.traffic.is_expecting() {
                 break;
             }
             let _ = poll(&mut [PollFd::new(socket.readable(), PollFlags::POLLIN)], 1_u8);
         }
         // One that is late is known if it comes to the switch.
-        match &self.probe {
-            None => Ok(()),
-            Some(_) => Err(io::Error::other(
+        match self.traffic.is_expecting() {
+            false => Ok(()),
+            true => Err(io::Error::other(
                 "a datagram from the address to itself did not come to the socket that it was for",
             )),
         }
@@ -259,7 +253,7 @@ impl Daemon {
         self.attach(id)?;
         // The switch before this one may have had a door open, for whoever it was.
         self.begin_quiet(id, &self.noting_at(id));
-        self.mind_doors();
+        self.doors.mind();
         Ok(())
     }
 
@@ -282,8 +276,7 @@ impl Daemon {
             return;
         };
         let token = Token::Spare(id.number(), place);
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, token.pack());
-        if let Err(error) = self.epoll.add(&socket, event) {
+        if let Err(error) = self.events.add(&socket, EpollFlags::EPOLLIN, token) {
             log::warn!("a socket whose program has gone is not read: {error}");
         }
     }
@@ -292,7 +285,7 @@ impl Daemon {
         let address = self.addresses.get(&id);
         if let Some(steered) = address.and_then(|address| address.steering.at(place)) {
             // It may not be watched.
-            let _ = self.epoll.delete(&steered.socket);
+            let _ = self.events.remove(&steered.socket);
         }
     }
 
@@ -314,12 +307,4 @@ impl Daemon {
             }
         }
     }
-}
-
-/// A datagram that looks like one of a connection of an owner.
-fn probe(codec: &Codec, place: &SteeringPlace, random: &mut dyn Random) -> Option<Vec<u8>> {
-    let id = codec.mint(place, &mut |out| random.fill(out)).ok()?;
-    let mut rest = [0; 32];
-    random.fill(&mut rest);
-    Some([&[0x40], id.as_slice(), &rest].concat())
 }

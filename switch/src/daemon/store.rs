@@ -23,10 +23,10 @@ pub const STORED_TIME: Duration = Duration::from_secs(10);
 /// How often a manager that was busy is told again.
 pub(super) const AGAIN: Duration = Duration::from_millis(100);
 
-/// A service manager that keeps descriptors.
-#[derive(Debug)]
+/// A service manager that keeps descriptors; or none, which keeps nothing.
+#[derive(Debug, Default)]
 pub struct Store {
-    manager: OwnedFd,
+    manager: Option<OwnedFd>,
     /// What it has yet to hear, with what it is to keep.
     unsaid: VecDeque<(String, Option<OwnedFd>)>,
     /// What it has kept for this switch, until a program comes for it.
@@ -61,7 +61,7 @@ impl Store {
             held.insert(address_of(&socket)?, socket);
         }
         let until = Time::ZERO + STORED_TIME;
-        Ok(Some(Self { manager, unsaid: VecDeque::new(), held, until }))
+        Ok(Some(Self { manager: Some(manager), unsaid: VecDeque::new(), held, until }))
     }
 
     fn say(&mut self, message: String, descriptor: Option<OwnedFd>) {
@@ -74,9 +74,10 @@ impl Store {
     }
 
     fn flush(&mut self) {
+        let Some(manager) = &self.manager else { return };
         while let Some((message, descriptor)) = self.unsaid.front() {
             let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
-            match sys::send_with(self.manager.as_fd(), message.as_bytes(), &descriptors) {
+            match sys::send_with(manager.as_fd(), message.as_bytes(), &descriptors) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => log::warn!("the service manager keeps no socket: {error}"),
                 Ok(()) => {}
@@ -85,7 +86,23 @@ impl Store {
         }
     }
 
-    fn keep(&mut self, listen: &ListenAddress, socket: &impl AsFd) {
+    /// What was kept for this address.
+    pub(super) fn take(&mut self, listen: &ListenAddress) -> Option<UdpSocket> {
+        self.held.remove(listen)
+    }
+
+    /// Whether something is kept for it.
+    pub(super) fn has(&self, listen: &ListenAddress) -> bool {
+        self.held.contains_key(listen)
+    }
+
+    /// An address is read from now on: the next switch is to have its socket.
+    pub(super) fn keep(&mut self, listen: &ListenAddress, socket: &impl AsFd) {
+        if self.manager.is_none() {
+            return;
+        }
+        // A program has brought the same.
+        drop(self.held.remove(listen));
         match socket.as_fd().try_clone_to_owned() {
             // A socket with an error on it is readable with EPOLLERR, and one that is still wanted.
             Ok(descriptor) => {
@@ -96,8 +113,28 @@ impl Store {
         }
     }
 
-    fn release(&mut self, listen: &ListenAddress) {
-        self.say(format!("FDSTOREREMOVE=1\nFDNAME={}", name_of(listen)), None);
+    /// ... and no more.
+    pub(super) fn release(&mut self, listen: &ListenAddress) {
+        if self.manager.is_some() {
+            self.say(format!("FDSTOREREMOVE=1\nFDNAME={}", name_of(listen)), None);
+        }
+    }
+
+    /// Lets go of what nobody has come back for, and says again what was not heard.
+    pub(super) fn tend(&mut self, now: Time) {
+        self.flush();
+        if now >= self.until {
+            for (listen, socket) in std::mem::take(&mut self.held) {
+                log::info!("nobody has come back to {listen}");
+                drop(socket);
+                self.release(&listen);
+            }
+        }
+    }
+
+    /// Whether something is to be said again.
+    pub(super) fn waits(&self) -> bool {
+        !self.unsaid.is_empty()
     }
 }
 
@@ -127,58 +164,15 @@ impl Daemon {
     /// The same with a service manager that keeps the sockets of addresses for the next switch.
     #[must_use]
     pub fn with_store(mut self, store: Store) -> Self {
-        self.store = Some(store);
+        self.store = store;
         self
-    }
-
-    /// What was kept for this address.
-    pub(super) fn take_stored(&mut self, listen: &ListenAddress) -> Option<UdpSocket> {
-        self.store.as_mut()?.held.remove(listen)
-    }
-
-    /// Whether something is kept for it.
-    pub(super) fn has_stored(&self, listen: &ListenAddress) -> bool {
-        self.store.as_ref().is_some_and(|store| store.held.contains_key(listen))
-    }
-
-    /// An address is read from now on.
-    pub(super) fn store(&mut self, listen: &ListenAddress, socket: &impl AsFd) {
-        if let Some(store) = &mut self.store {
-            // A program has brought the same.
-            drop(store.held.remove(listen));
-            store.keep(listen, socket);
-        }
-    }
-
-    /// ... and no more.
-    pub(super) fn unstore(&mut self, listen: &ListenAddress) {
-        if let Some(store) = &mut self.store {
-            store.release(listen);
-        }
-    }
-
-    /// Lets go of what nobody has come back for, and says again what was not heard.
-    pub(super) fn tend_store(&mut self) {
-        let now = self.now();
-        let Some(store) = &mut self.store else { return };
-        store.flush();
-        if now >= store.until {
-            for (listen, socket) in std::mem::take(&mut store.held) {
-                log::info!("nobody has come back to {listen}");
-                drop(socket);
-                store.release(&listen);
-            }
-        }
-    }
-
-    /// Until something is to be said again, if anything is.
-    pub(super) fn store_waits(&self) -> bool {
-        self.store.as_ref().is_some_and(|store| !store.unsaid.is_empty())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixDatagram;
+
     use super::*;
 
     #[test]
@@ -200,5 +194,52 @@ mod tests {
             let found = address_of(&socket).unwrap();
             assert_eq!(found.socket_addr(), socket.local_addr().unwrap());
         }
+    }
+
+    /// A store, and the manager's end of it.
+    fn store(held: &[&UdpSocket]) -> (Store, UnixDatagram) {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let held = held.iter().map(|socket| socket.try_clone().unwrap());
+        let held = held.map(|socket| (address_of(&socket).unwrap(), socket)).collect();
+        let until = Time::ZERO + STORED_TIME;
+        (Store { manager: Some(ours.into()), unsaid: VecDeque::new(), held, until }, theirs)
+    }
+
+    /// What the manager hears next, and whether a socket comes with it.
+    fn heard(manager: &UnixDatagram) -> Option<(String, bool)> {
+        let mut buffer = [0; 200];
+        let (len, came) = sys::receive_with(manager.as_fd(), &mut buffer).ok()?;
+        Some((String::from_utf8(buffer[..len].to_vec()).unwrap(), !came.is_empty()))
+    }
+
+    #[test]
+    fn the_manager_keeps_what_is_read_and_forgets_what_nobody_has_come_back_for() {
+        let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [one, other] = sockets.each_ref().map(|socket| address_of(socket).unwrap());
+        let (mut store, manager) = store(&[&sockets[0], &sockets[1]]);
+        assert!(store.has(&one) && store.has(&other));
+        let taken = store.take(&one).unwrap();
+        assert!(!store.has(&one));
+        store.keep(&one, &taken);
+        let kept = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={}", name_of(&one));
+        assert_eq!(heard(&manager), Some((kept, true)));
+        store.tend(Time::ZERO);
+        assert_eq!(heard(&manager), None);
+        store.tend(Time::ZERO + STORED_TIME);
+        let forgotten = format!("FDSTOREREMOVE=1\nFDNAME={}", name_of(&other));
+        assert_eq!(heard(&manager), Some((forgotten, false)));
+        assert!(!store.has(&other) && !store.waits());
+    }
+
+    #[test]
+    fn where_no_manager_keeps_anything_nothing_waits_to_be_said() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let listen = address_of(&socket).unwrap();
+        let mut store = Store::default();
+        store.keep(&listen, &socket);
+        store.release(&listen);
+        store.tend(Time::ZERO);
+        assert!(!store.waits() && !store.has(&listen) && store.take(&listen).is_none());
     }
 }

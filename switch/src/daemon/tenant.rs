@@ -9,18 +9,18 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use quicket_steering::{Owner, Place as SteeringPlace};
 use quicket_udp::{Sender, UdpConfig};
 
+use super::Daemon;
 use super::program::{Program, refused};
 use super::rules::{News, Rules};
-use super::site::Site;
-use super::{Daemon, MAX_PROGRAMS};
 use crate::options::SocketOptions;
 use crate::protocol::{
-    Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Refused, Reply, Tenancy,
+    Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Reply, Tenancy,
 };
-use crate::registry::{AddressId, ListenAddress, ListenerId, MAX_ADDRESSES, Names, ProcessId};
+use crate::registry::{
+    AddressId, ListenAddress, ListenerId, MAX_ADDRESSES, Names, Place, ProcessId,
+};
 use crate::rule::{Rule, Who};
 
 /// Connections that programs of one other user have to the switch.
@@ -51,9 +51,77 @@ const REMEMBERED: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Tenants {
     pub(super) rule: Rule,
-    pub(super) news: News,
+    news: News,
     /// By user: in which second how many connection IDs were made.
     minted: BTreeMap<u32, (u64, u32)>,
+}
+
+impl Tenants {
+    pub(super) const fn new(rule: Rule, news: News) -> Self {
+        Self { rule, news, minted: BTreeMap::new() }
+    }
+
+    /// Goes by another rule if there is one; false if not.
+    pub(super) fn take_up_rule(&mut self) -> bool {
+        let rule = self.news.last();
+        let is_new = rule.is_some();
+        if let Some(rule) = rule {
+            self.rule = rule;
+        }
+        is_new
+    }
+
+    /// Whether somebody may be at an address as he wants to, by the rule.
+    fn check(&self, who: &Who, join: &Join, address: SocketAddr) -> Result<(), Reply> {
+        let uid = who.uid;
+        if join.has_socket || join.has_keep {
+            let text =
+                "the switch binds addresses for programs of other users: leave the socket to it";
+            return Err(refused(Refusal::Invalid, text));
+        }
+        if !self.rule.allows(who, address) {
+            let text = format!(
+                "the rule of this switch does not let user {uid} have {address}: choose another address or \
+                 port, or ask who runs it (quicket switch --system --users)"
+            );
+            return Err(refused(Refusal::Denied, text));
+        }
+        if let Some(kind) = self.rule.refused_option(who, address, &join.options) {
+            let text = format!(
+                "the rule of this switch does not let user {uid} have the option {kind} at {address}: leave it \
+                 out, or ask who runs it (quicket switch --system --users)"
+            );
+            return Err(refused(Refusal::Denied, text));
+        }
+        Ok(())
+    }
+
+    /// Whether he may serve names there.
+    fn check_names(&self, who: &Who, address: SocketAddr, names: &Names) -> Result<(), Reply> {
+        let Some(name) = self.rule.refused_name(who, address, names) else {
+            return Ok(());
+        };
+        let text = format!(
+            "the rule of this switch does not let user {} serve {name} at {address}: choose other server \
+             names, or ask who runs it (quicket switch --system --users)",
+            who.uid
+        );
+        Err(refused(Refusal::Denied, text))
+    }
+
+    /// How many connection IDs were made for a user in this second.
+    fn made_for(&self, second: u64, uid: u32) -> u32 {
+        let made = self.minted.get(&uid).filter(|(then, _)| *then == second);
+        made.map_or(0, |(_, made)| *made)
+    }
+
+    fn note_made(&mut self, second: u64, uid: u32, count: u32) {
+        let made = self.made_for(second, uid);
+        if self.minted.len() > REMEMBERED {
+            self.minted.retain(|_, (then, _)| *then == second);
+        }
+        self.minted.insert(uid, (second, made.saturating_add(count)));
+    }
 }
 
 /// How many connection IDs each of so many workers gets at once.
@@ -81,52 +149,15 @@ impl Daemon {
     ///
     /// When no descriptor is left.
     pub fn for_system(mut self, rule: Rule) -> io::Result<(Self, Rules)> {
-        let crypto = Arc::clone(&self.tools.crypto);
-        if self.site.is_none() {
-            self.site = Some(Site::of_heirloom(&self.heirloom, &*crypto)?);
-        }
+        self.issuer.use_heirloom()?;
         self.registry.make_room_for_tenants();
-        let (rules, news) = self.watch_rules()?;
-        self.clerks.porter()?;
-        self.tenants = Some(Tenants { rule, news, minted: BTreeMap::new() });
+        let (rules, news) = News::new(&self.events)?;
+        self.users.take_tenants(Tenants::new(rule, news))?;
         Ok((self, rules))
     }
 
-    /// Whether a user is another than the switch's own.
-    pub(super) const fn is_tenant(&self, uid: u32) -> bool {
-        uid != self.own_uid
-    }
-
     pub(super) fn is_tenant_process(&self, process: ProcessId) -> bool {
-        self.programs.get(&process).is_some_and(|program| self.is_tenant(program.uid))
-    }
-
-    /// Whether a program of another user is heard.
-    pub(super) fn admit_tenant(&mut self, program: &Program) -> Result<(), Refused> {
-        let uid = program.uid;
-        let knows = self.tenants.as_ref().is_some_and(|tenants| tenants.rule.knows(&program.who()));
-        // Root may ask how it is.
-        if !knows && uid != 0 {
-            let text = format!(
-                "the rule of this switch does not name user {uid}: ask who runs it (quicket switch --system \
-                 --users), or start one of your own, quicket switch"
-            );
-            return Err(Refused { why: Refusal::Denied, text });
-        }
-        let others = self.programs.values().filter(|other| other.uid == uid).count();
-        if others >= MAX_CONNECTIONS_OF_TENANT {
-            let text =
-                format!("user {uid} has {MAX_CONNECTIONS_OF_TENANT} programs here: end some");
-            return Err(Refused { why: Refusal::Full, text });
-        }
-        let all =
-            self.programs.values().filter(|other| self.is_tenant(other.uid) && other.uid != 0);
-        if uid != 0 && all.count() >= part(MAX_PROGRAMS) {
-            let text =
-                "the switch has as many programs of other users as it may: end some".to_owned();
-            return Err(Refused { why: Refusal::Full, text });
-        }
-        self.engage_clerk(uid)
+        self.programs.uid(process).is_some_and(|uid| self.users.is_tenant(uid))
     }
 
     /// Whether a program of another user may be at an address.
@@ -136,32 +167,13 @@ impl Daemon {
         join: &Join,
         address: SocketAddr,
     ) -> Result<(), Reply> {
-        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(&process))
-        else {
+        let Some((tenants, program)) = self.users.tenants().zip(self.programs.get(process)) else {
             return Err(refused(Refusal::Denied, "this switch is for one user"));
         };
         let uid = program.uid;
-        if join.has_socket || join.has_keep {
-            let text =
-                "the switch binds addresses for programs of other users: leave the socket to it";
-            return Err(refused(Refusal::Invalid, text));
-        }
-        if !tenants.rule.allows(&program.who(), address) {
-            let text = format!(
-                "the rule of this switch does not let user {uid} have {address}: choose another address or \
-                 port, or ask who runs it (quicket switch --system --users)"
-            );
-            return Err(refused(Refusal::Denied, text));
-        }
-        if let Some(kind) = tenants.rule.refused_option(&program.who(), address, &join.options) {
-            let text = format!(
-                "the rule of this switch does not let user {uid} have the option {kind} at {address}: leave it \
-                 out, or ask who runs it (quicket switch --system --users)"
-            );
-            return Err(refused(Refusal::Denied, text));
-        }
-        let seats = self.programs.values().filter(|other| other.uid == uid);
-        let seats: Vec<_> = seats.filter_map(|other| other.seat.as_ref()).collect();
+        tenants.check(&program.who(), join, address)?;
+        let seats: Vec<_> =
+            self.programs.of_user(uid).filter_map(|other| other.seat.as_ref()).collect();
         let workers: usize = seats.iter().map(|seat| seat.outlets.len()).sum();
         if workers + usize::from(join.workers) > MAX_WORKERS_OF_TENANT {
             let text = format!(
@@ -170,7 +182,7 @@ impl Daemon {
             );
             return Err(refused(Refusal::Full, text));
         }
-        let kept = self.addresses_kept_for(uid);
+        let kept = self.families.kept_for(uid);
         let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).chain(kept).collect();
         addresses.sort();
         addresses.dedup();
@@ -198,12 +210,10 @@ impl Daemon {
         process: ProcessId,
         listen: ListenAddress,
     ) -> Result<(UdpSocket, ListenAddress), Reply> {
-        let now = self.now();
-        let is_binding = |(other, until): &(ProcessId, _)| *other != process && now < *until;
-        if self.binding.get(&listen).is_some_and(is_binding) {
+        if self.binding.is_by_another(self.now(), process, &listen) {
             return Err(refused(Refusal::Later, "another program is binding the address"));
         }
-        if let Some(socket) = self.take_stored(&listen) {
+        if let Some(socket) = self.store.take(&listen) {
             return Ok((socket, listen));
         }
         let config = UdpConfig { only_v6: listen.only_v6(), ..UdpConfig::default() };
@@ -223,7 +233,7 @@ impl Daemon {
         })?;
         let cannot = |error: io::Error| refused(Refusal::Full, error.to_string());
         let at = ListenAddress::new(bound.local_addr(), listen.only_v6());
-        let allowed = self.programs.get(&process).zip(self.tenants.as_ref()).is_some_and(
+        let allowed = self.programs.get(process).zip(self.users.tenants()).is_some_and(
             |(program, tenants)| tenants.rule.allows(&program.who(), at.socket_addr()),
         );
         if !allowed {
@@ -281,22 +291,13 @@ impl Daemon {
         address: SocketAddr,
         names: &Names,
     ) -> Result<(), Reply> {
-        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(&process))
-        else {
+        let Some((tenants, program)) = self.users.tenants().zip(self.programs.get(process)) else {
             return Ok(());
         };
-        if !self.is_tenant(program.uid) {
+        if !self.users.is_tenant(program.uid) {
             return Ok(());
         }
-        let Some(name) = tenants.rule.refused_name(&program.who(), address, names) else {
-            return Ok(());
-        };
-        let text = format!(
-            "the rule of this switch does not let user {} serve {name} at {address}: choose other server \
-             names, or ask who runs it (quicket switch --system --users)",
-            program.uid
-        );
-        Err(refused(Refusal::Denied, text))
+        tenants.check_names(&program.who(), address, names)
     }
 
     /// What sends for a program, if it cannot do so itself.
@@ -305,7 +306,7 @@ impl Daemon {
         listener: ListenerId,
         uid: u32,
     ) -> Result<Option<Sender>, Reply> {
-        let address = self.addresses.get(&listener.address()).filter(|_| self.is_tenant(uid));
+        let address = self.addresses.get(&listener.address()).filter(|_| self.users.is_tenant(uid));
         let Some(address) = address else { return Ok(None) };
         let sender = Sender::new(Arc::clone(&address.socket), &UdpConfig::default());
         sender.map(Some).map_err(|error| refused(Refusal::Full, error.to_string()))
@@ -321,7 +322,7 @@ impl Daemon {
             return None;
         }
         let minted = self.mint_all(listener, true);
-        let uid = self.programs.get(&process)?.uid;
+        let uid = self.programs.uid(process)?;
         let count = minted.iter().map(|minted| minted.ids.len() as u32).sum();
         self.note_made(uid, count);
         let address = self.addresses.get(&listener.address())?.socket.local_addr();
@@ -341,10 +342,10 @@ impl Daemon {
 
     /// A program asks for connection IDs.
     pub(super) fn mint_for(&mut self, process: ProcessId, worker: u16) {
-        let program = self.programs.get(&process);
+        let program = self.programs.get(process);
         let seat = program.and_then(|program| Some((program.uid, program.seat.as_ref()?)));
         let Some((uid, listener)) = seat.map(|(uid, seat)| (uid, seat.listener)) else { return };
-        if !self.is_tenant(uid)
+        if !self.users.is_tenant(uid)
             || self.registry.workers(listener).is_none_or(|count| worker >= count)
         {
             return;
@@ -358,32 +359,20 @@ impl Daemon {
 
     /// How many connection IDs were made for a user in this second.
     fn made_for(&self, uid: u32) -> u32 {
-        let second = self.begun.elapsed().as_secs();
-        let made = self.tenants.as_ref().and_then(|tenants| tenants.minted.get(&uid));
-        made.filter(|(then, _)| *then == second).map_or(0, |(_, made)| *made)
+        let second = self.lifetime.seconds();
+        self.users.tenants().map_or(0, |tenants| tenants.made_for(second, uid))
     }
 
     fn note_made(&mut self, uid: u32, count: u32) {
-        let (second, made) = (self.begun.elapsed().as_secs(), self.made_for(uid));
-        let Some(tenants) = &mut self.tenants else { return };
-        if tenants.minted.len() > REMEMBERED {
-            tenants.minted.retain(|_, (then, _)| *then == second);
+        let second = self.lifetime.seconds();
+        if let Some(tenants) = self.users.tenants_mut() {
+            tenants.note_made(second, uid, count);
         }
-        tenants.minted.insert(uid, (second, made.saturating_add(count)));
     }
 
     fn mint(&mut self, listener: ListenerId, worker: u16, count: usize) -> Vec<Hex<ID_LEN>> {
         let Some(address) = self.addresses.get(&listener.address()) else { return Vec::new() };
-        let Some(server_id) = address.secrets.server_id() else { return Vec::new() };
-        let owner = Some(Owner { generation: listener.generation(), worker });
-        let place = SteeringPlace { server_id, owner };
-        let codec = address.steering.configurations.current();
-        let random = &mut *self.tools.random;
-        let minted = (0..count).filter_map(|_| {
-            let id = codec.mint(&place, &mut |out| random.fill(out)).ok()?;
-            id.as_slice().try_into().ok().map(Hex)
-        });
-        minted.collect()
+        self.issuer.mint(address, Place { listener, worker }, count)
     }
 }
 
@@ -399,7 +388,7 @@ mod tests {
         let mut system = System::new("minted", Rule::default());
         let uid = nix::unistd::geteuid().as_raw();
         let _program = system.join(SocketOptions::default()).unwrap();
-        let (_, made) = system.daemon.tenants.as_ref().unwrap().minted[&uid];
+        let (_, made) = system.daemon.users.tenants().unwrap().minted[&uid];
         assert_eq!(made, minted_at_once(1));
         let most = MAX_MINTED_A_SECOND - made;
         system.daemon.note_made(uid, most);
@@ -431,5 +420,20 @@ mod tests {
         assert!(socket.has_option(&UdpOption::Ttl(7)).unwrap());
         let same = [system.join(seven).unwrap(), system.join(SocketOptions::default()).unwrap()];
         drop((first, same));
+    }
+
+    #[test]
+    fn what_was_made_for_a_user_counts_for_a_second() {
+        let events = crate::daemon::events::Events::new().unwrap();
+        let (_rules, news) = News::new(&events).unwrap();
+        let mut tenants = Tenants::new(Rule::default(), news);
+        tenants.note_made(1, 1000, 5);
+        tenants.note_made(1, 1000, 6);
+        tenants.note_made(1, 1001, 7);
+        assert_eq!((tenants.made_for(1, 1000), tenants.made_for(1, 1001)), (11, 7));
+        assert_eq!(tenants.made_for(2, 1000), 0);
+        // Earlier seconds are forgotten as users come.
+        (0..2 * REMEMBERED as u32).for_each(|uid| tenants.note_made(3 + u64::from(uid), uid, 1));
+        assert!(tenants.minted.len() <= REMEMBERED + 1);
     }
 }

@@ -11,7 +11,8 @@ use nix::sys::epoll::EpollEvent;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
 
-use super::{Daemon, Listener, Rules, Token, Tools};
+use super::events::Token;
+use super::{Daemon, Listener, Rules, Tools};
 use crate::channel::Inlet;
 use crate::client::{Membership, Options, Place, Way};
 use crate::options::SocketOptions;
@@ -38,6 +39,15 @@ pub(super) fn join(address: SocketAddr) -> Join {
     }
 }
 
+/// With ciphers, and numbers that nobody knows.
+pub(super) fn tools() -> Tools {
+    Tools {
+        crypto: Arc::new(AwsLcProvider),
+        aes_128: |key| Arc::new(Aes128::new(key)),
+        random: Box::new(SystemRandom::new()),
+    }
+}
+
 pub(super) struct System {
     pub(super) daemon: Daemon,
     /// One that was free.
@@ -50,7 +60,7 @@ pub(super) struct System {
 impl System {
     pub(super) fn new(called: &str, rule: Rule) -> Self {
         Self::made(called, |mut daemon| {
-            daemon.own_uid = nix::unistd::geteuid().as_raw() + 1;
+            daemon.users.set_own(nix::unistd::geteuid().as_raw() + 1);
             let (daemon, rules) = daemon.for_system(rule).unwrap();
             (daemon, Some(rules))
         })
@@ -64,13 +74,8 @@ impl System {
     fn made(called: &str, set_up: impl FnOnce(Daemon) -> (Daemon, Option<Rules>)) -> Self {
         let file = format!("quicket-{called}-{}", std::process::id());
         let name = std::env::temp_dir().join(file).to_str().unwrap().to_owned();
-        let tools = Tools {
-            crypto: Arc::new(AwsLcProvider),
-            aes_128: |key| Arc::new(Aes128::new(key)),
-            random: Box::new(SystemRandom::new()),
-        };
         let (daemon, rules) =
-            set_up(Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap());
+            set_up(Daemon::new(Listener::bind(&name).unwrap(), tools(), None).unwrap());
         let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         Self { daemon, address, name, rules }
     }
@@ -128,7 +133,7 @@ impl Daemon {
     /// What happens within a moment.
     pub(super) fn step(&mut self) {
         let mut events = [EpollEvent::empty(); 16];
-        let count = self.epoll.wait(&mut events, 20_u8).unwrap_or(0);
+        let count = self.events.wait(&mut events, 20_u8).unwrap_or(0);
         for event in events.iter().take(count) {
             self.on_event(Token::unpack(event.data()), event.events());
         }
