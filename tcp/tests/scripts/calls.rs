@@ -215,7 +215,7 @@ impl World {
             (None, None) => Poll::Ready(Ok(0)),
             (Some(len), _) => {
                 let is_due = connection.next(now).is_some_and(|next| next <= now);
-                if !connection.is_detached && is_due {
+                if !connection.place.is_detached() && is_due {
                     self.connections.settle(id, &mut self.out, now);
                 }
                 let from = from.unwrap_or(self.begins);
