@@ -149,8 +149,10 @@ Examples:
 Examples:
   quicket switch open --tuple tcp:192.0.2.1:80 -- quicket run --tcp-by fd:3 -- ./server 192.0.2.1:80
   quicket switch open --tuple tcp:192.0.2.1:80 --user 20001 -- \\
-    podman run --preserve-fds=1 --network=none IMAGE quicket run --tcp-by fd:3 -- ./server 192.0.2.1:80
-  quicket switch open --tuple 'udp:[2001:db8::1]:7000' -- quicket switch sink '[2001:db8::1]:7000' --name fd:3")]
+    podman run --preserve-fds=1 --network=none --env QUICKET_PACKETS_FD IMAGE \\
+    quicket run --tcp-by fd:3 -- ./server 192.0.2.1:80
+  quicket switch open --tuple 'udp:[2001:db8::1]:7000' -- \\
+    quicket switch sink '[2001:db8::1]:7000' --name fd:3")]
     Open(SwitchOpen),
     /// Write the frames of a port at the switch for packets, in both directions, as tcpdump and Wireshark read them
     ///
