@@ -308,7 +308,7 @@ impl Connection {
             | (Level::EarlyData | Level::OneRtt, Direction::Receive, _)
             | (Level::Initial | Level::Handshake, _, _) => {}
         }
-        self.reception.on_new_keys();
+        self.reception.try_again();
     }
 
     fn read_peer_parameters(&mut self, now: Time, encoded: &[u8]) -> Result<(), TransportError> {
@@ -400,7 +400,7 @@ impl Connection {
         self.handshake.complete = true;
         self.handshake.remembered = None;
         // 1-RTT packets may have waited for this (RFC 9001, Section 5.7).
-        self.reception.on_new_keys();
+        self.reception.try_again();
         self.reporting.observe(now, &Observation::HandshakeComplete(&summary));
         self.handshake.summary = Some(summary);
         self.reporting.events.push(Event::HandshakeComplete);

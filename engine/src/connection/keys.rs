@@ -534,7 +534,7 @@ impl Keys {
     pub(crate) fn is_update_due(&self) -> bool {
         let Some(send) = &self.send else { return false };
         let limit = send.secrets.current.aead().confidentiality_limit();
-        send.sealed >= self.update_after.min(limit / 2)
+        send.sealed >= self.update_after.min(limit / 2).max(1)
     }
 
     /// True when the AEAD may seal no further packet (RFC 9001, Section 6.6).

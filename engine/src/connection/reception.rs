@@ -24,7 +24,7 @@ pub(super) struct WaitingPacket {
 pub(super) struct Reception {
     /// Oldest first.
     waiting: VecDeque<WaitingPacket>,
-    /// New keys came: try the packets that wait.
+    /// Try the packets that wait: keys came, or the cipher may be done.
     retry: bool,
     /// CRYPTO data came that TLS has not seen.
     crypto: bool,
@@ -42,7 +42,7 @@ impl Reception {
         self.waiting.shrink_to_fit();
     }
 
-    /// Whether the peer may send the fixed bit at random is announced otherwise than thought.
+    /// Whether the peer may send the fixed bit at random, as it has announced (RFC 9287).
     pub(super) fn set_takes_any_fixed_bit(&mut self, takes_any: bool) {
         self.takes_any_fixed_bit = takes_any;
     }
@@ -85,8 +85,8 @@ impl Reception {
         self.waiting.pop_front()
     }
 
-    /// Packets that wait may be opened now.
-    pub(super) fn on_new_keys(&mut self) {
+    /// Packets that wait are to be tried: keys came, or the cipher may be done.
+    pub(super) fn try_again(&mut self) {
         self.retry = true;
     }
 
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn news_count_once() {
         let mut reception = Reception::new(false);
-        reception.on_new_keys();
+        reception.try_again();
         assert_eq!([0, 1].map(|_| reception.take_retry()), [true, false]);
         reception.on_crypto();
         assert_eq!([0, 1].map(|_| reception.take_crypto()), [true, false]);

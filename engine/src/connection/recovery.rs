@@ -114,10 +114,10 @@ impl Recovery {
         Some(space)
     }
 
-    /// How many probes a server sends as 1-RTT packets, and how many as Handshake packets, whose
+    /// How many probes go out as 1-RTT packets, and how many as Handshake packets, to a server whose
     /// HANDSHAKE_DONE was lost: it has no keys but those of 1-RTT packets left, and sees by no other
     /// packets where the client is (RFC 9002, Section 6.2.4). They share the first datagram with a
-    /// Handshake packet; every second time the other datagram is theirs alone, for peers that drop
+    /// Handshake packet; every second time the other datagram is theirs alone, for servers that drop
     /// what follows a packet that they cannot open (against RFC 9000, Section 12.2).
     pub(super) fn probes_unconfirmed(&self) -> (u8, u8) {
         if self.pto_count.is_multiple_of(2) { (PROBES_PER_PTO, 1) } else { (1, PROBES_PER_PTO) }

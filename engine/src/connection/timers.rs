@@ -93,7 +93,7 @@ impl Connection {
         }
         self.issue_cids(now);
         if self.reception.waiting() > 0 {
-            self.reception.on_new_keys();
+            self.reception.try_again();
             self.after_receiving(now);
         }
         self.report_cids(now);
