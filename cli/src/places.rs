@@ -31,20 +31,43 @@ pub(crate) fn no_sessions(dir: &Path, error: &io::Error) -> Failure {
 /// For what can be made again: places to try, the best one first.
 #[cfg(target_os = "linux")]
 pub(crate) fn caches() -> Result<Vec<PathBuf>, Failure> {
-    caches_of(&|name| env::var_os(name), rustix::process::geteuid().is_root())
+    let is_root = rustix::process::geteuid().is_root();
+    caches_of(&|name| env::var_os(name), is_root, is_roots_alone)
 }
 
 /// Root's home is closed to other users, which root's programs become. So root has another place (Filesystem Hierarchy
-/// Standard 3.0, section 5.5), unless the environment names one.
+/// Standard 3.0, section 5.5), unless the environment names one. Neither counts where another user may put something else: it
+/// may be his environment.
 #[cfg(target_os = "linux")]
-fn caches_of(lookup: Lookup<'_>, is_root: bool) -> Result<Vec<PathBuf>, Failure> {
+fn caches_of(
+    lookup: Lookup<'_>,
+    is_root: bool,
+    is_roots_alone: impl Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, Failure> {
     const VARIABLE: &str = "XDG_CACHE_HOME";
     let own = place(lookup, VARIABLE, ".cache");
-    let is_named = lookup(VARIABLE).is_some_and(|path| Path::new(&path).is_absolute());
-    if !is_root || is_named {
+    if !is_root {
         return own.map(|own| vec![own]);
     }
-    Ok([PathBuf::from("/var/cache/quicket")].into_iter().chain(own).collect())
+    let own = own.ok().filter(|own| own.parent().is_some_and(is_roots_alone));
+    let is_named = lookup(VARIABLE).is_some_and(|path| Path::new(&path).is_absolute());
+    let of_host = Some(PathBuf::from("/var/cache/quicket"));
+    let places = if is_named { [own, of_host] } else { [of_host, own] };
+    Ok(places.into_iter().flatten().collect())
+}
+
+/// Whether nobody but root can put another folder in place of one in there. A folder that is not there yet is root's once it is made.
+#[cfg(target_os = "linux")]
+fn is_roots_alone(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    const OTHERS_WRITE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    folder.ancestors().all(|folder| match fs::metadata(folder) {
+        Ok(found) => {
+            found.uid() == 0 && (found.mode() & OTHERS_WRITE == 0 || found.mode() & STICKY != 0)
+        }
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    })
 }
 
 fn place(lookup: Lookup<'_>, variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
@@ -103,14 +126,17 @@ mod tests {
                     .find(|(key, _)| *key == name)
                     .map(|(_, value)| OsString::from(value))
             };
-            caches_of(&lookup, is_root).map_err(drop)
+            caches_of(&lookup, is_root, |folder| !folder.starts_with("/home")).map_err(drop)
         };
         let paths = |paths: &[&str]| Ok(paths.iter().map(PathBuf::from).collect::<Vec<_>>());
         let home = &[("HOME", "/root")];
         assert_eq!(caches(home, true), paths(&["/var/cache/quicket", "/root/.cache/quicket"]));
         assert_eq!(caches(home, false), paths(&["/root/.cache/quicket"]));
         let named = &[("HOME", "/root"), ("XDG_CACHE_HOME", "/c")];
-        assert_eq!(caches(named, true), paths(&["/c/quicket"]));
+        assert_eq!(caches(named, true), paths(&["/c/quicket", "/var/cache/quicket"]));
+        assert_eq!(caches(named, false), paths(&["/c/quicket"]));
+        let of_another = &[("HOME", "/home/u"), ("XDG_CACHE_HOME", "/home/u/.cache")];
+        assert_eq!(caches(of_another, true), paths(&["/var/cache/quicket"]));
         assert_eq!(caches(&[], true), paths(&["/var/cache/quicket"]));
         assert!(caches(&[], false).is_err());
     }

@@ -463,11 +463,23 @@ fn a_challenge_says_the_scaled_window_also_before_anything_else_is_sent() {
     assert_eq!(windows(&mut bench), [u16::MAX >> 3]);
 }
 
-/// RFC 7323, Section 2.2: the window of a SYN is not scaled, and smoltcp takes it for one that is.
+/// RFC 7323, Section 2.2: the window of a SYN is not scaled, and smoltcp takes it for one that is. A reset that answers a wrong
+/// number during the handshake says nothing of a window.
 #[test]
 fn data_beyond_the_window_of_the_syn_is_not_taken() {
-    for beyond in [65_536 - 99, 200_000, 262_144, 300_000, 524_180] {
-        let (mut bench, id, number) = scaled();
+    let offsets = [65_536 - 99, 200_000, 262_144, 300_000, 524_180];
+    for (beyond, is_reset) in offsets.into_iter().flat_map(|at| [(at, false), (at, true)]) {
+        let mut bench = Bench::with(Sizes { receive: 256 << 10, ..SIZES });
+        bench.come(TcpControl::Syn, 1000, None, 60_000);
+        let number = bench.connections.slots[0].as_ref().unwrap().numbers().0;
+        if is_reset {
+            let before = bench.out.log.len();
+            bench.come(TcpControl::None, 1001, Some(number.wrapping_add(7)), 60_000);
+            let answer = Segment::read(bench.out.log.last().unwrap()).unwrap();
+            assert!(bench.out.log.len() > before && answer.header.is_rst());
+        }
+        bench.come(TcpControl::None, 1001, Some(number), 60_000);
+        let id = bench.connections.accept(bench.ends.local).unwrap();
         bench.bring(TcpControl::Psh, 1001 + beyond, Some(number), 60_000, &[7; 100]);
         bench.connections.settle_touched(&mut bench.out, bench.now);
         let mut next = 1001;

@@ -41,14 +41,16 @@ impl Seen {
     fn sent(&mut self, packet: &[u8]) {
         let segment = packet.get(header_len(packet)..);
         let Some(header) = segment.and_then(Header::read) else { return };
+        // A reset has no window, and answers wrong numbers during the handshake, too, after which the connection goes on.
+        if header.is_rst() {
+            return;
+        }
         let end = header.end();
         let is_beyond = |sent: u32| end.wrapping_sub(sent).cast_signed() > 0;
-        if !header.is_rst() {
-            if self.sent.is_none_or(is_beyond) {
-                self.sent = Some(end);
-            } else {
-                self.has_repeated |= end != header.sequence;
-            }
+        if self.sent.is_none_or(is_beyond) {
+            self.sent = Some(end);
+        } else {
+            self.has_repeated |= end != header.sequence;
         }
         if header.is_ack() {
             self.acknowledged = header.acknowledgment;

@@ -77,12 +77,19 @@ pub(super) fn check(path: &Path) -> Result<(), Failure> {
         let cannot_read =
             |error| Failure::environment(format!("cannot read {}{reads}", path.display()), error);
         let metadata = fs::metadata(&path).map_err(cannot_read)?;
+        // To open a pipe would wait; the kernel starts none.
+        if !metadata.is_file() {
+            return Ok(());
+        }
         let mut head = Vec::new();
         let read = File::open(&path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         match read {
             Ok(_) => {}
-            // It may be executed all the same.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+            // It may be executed all the same, if it is no script.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let gain = Gain::of(&path, &metadata);
+                return gain.map_or(Ok(()), |gain| refuse(gain.advice()));
+            }
             Err(error) => return Err(cannot_read(error)),
         }
         let image = Image::of(&head);

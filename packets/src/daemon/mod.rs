@@ -371,7 +371,10 @@ impl Daemon {
         if !has_room(&self.users, self.limit, self.porter.as_ref(), &reading) {
             match quicket_clerk::brings_descriptors(socket.as_fd()) {
                 Ok(false) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // One that comes by now is looked at before it is read.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Some(Err(Errno::AGAIN));
+                }
                 // Behind another error there may be some.
                 Ok(true) | Err(_) => return None,
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use quicket_clerk::Clerk;
+use quicket_clerk::{Clerk, Room};
 use quicket_udp::Complaints;
 
 use super::programs::Programs;
@@ -22,12 +22,19 @@ pub(super) struct Clerks {
     users: BTreeMap<u32, Clerk>,
     /// Of those who are not let in.
     porter: Option<Clerk>,
+    /// What they may take on of messages.
+    room: Room,
     complaints: Arc<Complaints>,
 }
 
 impl Clerks {
     pub(super) fn new(complaints: Arc<Complaints>) -> Self {
-        Self { users: BTreeMap::new(), porter: None, complaints }
+        Self { users: BTreeMap::new(), porter: None, room: Room::default(), complaints }
+    }
+
+    /// One that takes on the descriptors of a message while no other one does.
+    fn start(&self) -> io::Result<Clerk> {
+        Clerk::start_with(self.room.clone(), |never| match never {}, || {})
     }
 
     /// Whether nobody is let in before the porter has gone on: he could not be turned away.
@@ -38,7 +45,7 @@ impl Clerks {
     /// That of those who are not let in; none if the system has no thread left.
     pub(super) fn porter(&mut self) -> io::Result<&Clerk> {
         if self.porter.is_none() {
-            self.porter = Some(Clerk::start()?);
+            self.porter = Some(self.start()?);
         }
         self.porter.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -74,7 +81,7 @@ impl Clerks {
         if let Some(clerk) = self.users.get(&uid) {
             return Some(clerk.clone());
         }
-        match Clerk::start() {
+        match self.start() {
             Ok(clerk) => Some(self.users.entry(uid).or_insert(clerk).clone()),
             Err(error) => {
                 self.complaints.warn(format_args!("no thread for user {uid}: {error}"));

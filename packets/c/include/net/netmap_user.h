@@ -302,7 +302,7 @@ static inline struct nm_desc *nm_open(const char *name, const struct nmreq *requ
 				      const struct nm_desc *parent)
 {
 	char text[NM_QUICKET_NAME], *addresses, *ring = NULL;
-	const char *rest = strncmp(name, "netmap:", 7) == 0 ? name + 7 : strncmp(name, "quicket:", 8) == 0 ? name + 8 : NULL;
+	const char *rest;
 	struct nm_quicket_family *family = IS_NETMAP_DESC(parent) ? parent->family : NULL;
 	struct nm_desc *d;
 	int error;
@@ -311,6 +311,9 @@ static inline struct nm_desc *nm_open(const char *name, const struct nmreq *requ
 		strcpy(text, family->name);
 	} else {
 		errno = EINVAL;
+		if (name == NULL)
+			return NULL;
+		rest = strncmp(name, "netmap:", 7) == 0 ? name + 7 : strncmp(name, "quicket:", 8) == 0 ? name + 8 : NULL;
 		if (rest == NULL || strlen(rest) >= sizeof(text))
 			return NULL;
 		strcpy(text, rest);
