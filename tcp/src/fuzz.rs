@@ -154,6 +154,7 @@ fn screen(bytes: &[u8]) {
         // No buffer is longer.
         window: word(3) % (crate::MAX_BUFFER as u32 + 1),
         owes_end: word(4) & 1 != 0,
+        has_heard_end: word(4) & 2 != 0,
     };
     let ahead = header.sequence.wrapping_sub(numbers.expected);
     let verdict = judge(&header, &numbers);
@@ -162,12 +163,18 @@ fn screen(bytes: &[u8]) {
         (true, Verdict::Show) => assert_eq!(ahead, 0),
         (true, Verdict::Challenge) => assert!(ahead > 0 && ahead < numbers.window),
         (true, Verdict::Drop) => assert!(ahead > 0 && ahead >= numbers.window),
+        (true, Verdict::Strip) => panic!("a reset has no data"),
         (false, Verdict::Show) => {
             let beyond = header.acknowledgment.wrapping_sub(numbers.sent).cast_signed();
             assert!(!header.is_ack() || beyond <= 0, "what was not sent is acknowledged");
             assert!(!header.is_syn(), "RFC 5961, Section 4");
+            let is_new = header.end().wrapping_sub(numbers.expected).cast_signed() > 0;
+            let is_taken = header.is_ack() && header.end() != header.sequence && is_new;
+            let is_near = ahead < numbers.window;
+            assert!(!(numbers.has_heard_end && is_taken && is_near), "behind the end");
         }
         (false, Verdict::Challenge) => assert!(header.is_ack() || header.is_syn()),
+        (false, Verdict::Strip) => assert!(numbers.has_heard_end && header.is_ack()),
         // Nothing is lost with it.
         (false, Verdict::Drop) => {
             assert!(header.is_ack() && numbers.owes_end && header.end() == header.sequence);

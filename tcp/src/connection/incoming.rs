@@ -30,6 +30,29 @@ impl Connection {
                 self.acknowledge(&numbers, out, now);
                 false
             }
+            Verdict::Strip => {
+                self.take_stripped(header, &numbers, out, now);
+                false
+            }
+        }
+    }
+
+    /// Takes the acknowledgment and the window of a segment, and says what is expected.
+    fn take_stripped(&mut self, header: &Header, numbers: &Numbers, out: &mut Out, now: Instant) {
+        self.ledger.seen.has_spoken = false;
+        // Without data, one that says nothing new would be counted as a duplicate (RFC 5681, Section 2).
+        let is_new = header.acknowledgment != numbers.acknowledged;
+        if is_new || header.window != self.ledger.room() {
+            let Header { acknowledgment, window, .. } = *header;
+            let told = (TcpControl::None, numbers.expected, acknowledgment, window);
+            let (ends, packet) = (self.place.ends, bare(&self.place.ends, told));
+            if let Some(header) = Header::read(&packet[header_len(&packet)..]) {
+                self.take(&Segment { packet: &packet, ends, header }, out, now);
+            }
+        }
+        // Nothing is expected once the end of this side is acknowledged.
+        if !self.ledger.seen.has_spoken && self.state() != State::Closed {
+            self.acknowledge(numbers, out, now);
         }
     }
 

@@ -138,6 +138,7 @@ impl Ledger {
             expected: self.begun?.wrapping_add(come).wrapping_add(held.has_heard_end().into()),
             window: held.receive_capacity,
             owes_end: owes_end && held.owed == 0,
+            has_heard_end: held.has_heard_end(),
         })
     }
 
