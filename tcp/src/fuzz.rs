@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use smoltcp::wire::{TcpControl, TcpPacket};
 
-use crate::screen::{Numbers, Verdict, counts_beside_window, is_acknowledged_before, judge};
+use crate::screen::{
+    Numbers, Verdict, counts_beside_window, is_acknowledged_before, is_end_ahead, judge,
+};
 use crate::segment::{Change, Ends, Header, Reply, Segment};
 
 #[cfg(test)]
@@ -185,6 +187,10 @@ fn screen(bytes: &[u8]) {
         let behind = numbers.acknowledged.wrapping_sub(header.acknowledgment);
         assert!(header.is_ack() && !header.is_rst() && header.end() != header.sequence);
         assert!(behind > 0 && behind <= numbers.reach);
+    }
+    if is_end_ahead(&header, &numbers) {
+        assert!(header.is_ack() && header.is_fin() && !header.is_rst());
+        assert!(header.end() == header.sequence.wrapping_add(1) && ahead > 0);
     }
     let said = u16::from_be_bytes(*said);
     if counts_beside_window(&header, &numbers, said) {

@@ -100,6 +100,13 @@ pub(crate) fn is_repeated_and_acknowledges(header: &Header, numbers: &Numbers) -
     header.is_ack() && !header.is_rst() && !header.is_syn() && is_before && is_new
 }
 
+/// Whether a segment has a FIN alone, ahead of data that is missing. smoltcp neither keeps nor answers it.
+pub(crate) fn is_end_ahead(header: &Header, numbers: &Numbers) -> bool {
+    let ahead = header.sequence.wrapping_sub(numbers.expected);
+    let is_alone = header.is_fin() && !header.has_data() && !header.is_syn() && !header.is_rst();
+    header.is_ack() && is_alone && (1..numbers.window).contains(&ahead)
+}
+
 /// Whether all data of a segment with a FIN certainly lies inside of the window that smoltcp knows. `said` is the one that was
 /// said last with the acknowledgment number `acknowledged`, as it stands in the header: smoltcp may know an earlier one, which
 /// is half as long at least, as it says at once that a window is twice as long.
@@ -194,6 +201,18 @@ mod tests {
         assert!(!counts(0, 401, 16) && !counts(0, 401, 17) && !counts(101, 401, 16));
         assert!(!counts(1, 400, 16) && !counts(1, 399, 16) && !counts(1, 501, 16));
         assert!(!counts(1, 401, 20) && !counts(1, 401, 18) && !counts(1, 401, 1));
+    }
+
+    /// RFC 5681, Section 4.2.
+    #[test]
+    fn an_end_is_ahead_within_the_window() {
+        let is_ahead = |ahead: u32, flags| {
+            let sequence = NUMBERS.expected.wrapping_add(ahead);
+            is_end_ahead(&header(sequence, 450, flags), &NUMBERS)
+        };
+        assert!(is_ahead(1, 17) && is_ahead(99, 17));
+        assert!(!is_ahead(0, 17) && !is_ahead(100, 17) && !is_ahead(u32::MAX, 17));
+        assert!(!is_ahead(1, 16) && !is_ahead(1, 1) && !is_ahead(1, 19) && !is_ahead(1, 21));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use smoltcp::wire::TcpControl;
 
 use super::{Connection, ORPHAN_TIME, Role};
 use crate::out::Out;
-use crate::screen::{Numbers, Verdict, counts_beside_window, is_repeated_and_acknowledges, judge};
+use crate::screen::{
+    Numbers, Verdict, counts_beside_window, is_end_ahead, is_repeated_and_acknowledges, judge,
+};
 use crate::segment::{Change, Header, Reply, Segment, bare, header_len, window_scale};
 
 impl Connection {
@@ -56,13 +58,17 @@ impl Connection {
         }
     }
 
-    /// Says what is expected.
+    /// Says what is expected, once in a second.
     fn acknowledge(&mut self, numbers: &Numbers, out: &mut Out, now: Instant) {
         if self.times.may_challenge(now) {
-            let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
-            let window = self.ledger.seen.window();
-            out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
+            self.say_expected(numbers, out);
         }
+    }
+
+    fn say_expected(&self, numbers: &Numbers, out: &mut Out) {
+        let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
+        let window = self.ledger.seen.window();
+        out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
     }
 
     pub(super) fn take(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
@@ -81,7 +87,14 @@ impl Connection {
         let held = self.held();
         self.ledger.note(header, &change, &held);
         let altered = segment.altered(&change);
+        self.ledger.seen.has_spoken = false;
         self.show(altered.as_deref().unwrap_or(segment.packet), out, now);
+        // At once, as for data ahead of a gap (RFC 5681, Section 4.2). What is beyond the window that was said, smoltcp answers.
+        if let Some(numbers) = known.filter(|numbers| is_end_ahead(header, numbers))
+            && !self.ledger.seen.has_spoken
+        {
+            self.say_expected(&numbers, out);
+        }
         if change.hides_end {
             self.show_end(header, &change, out, now);
         }
