@@ -45,16 +45,25 @@ impl Connection {
         // Without data, one that says nothing new would be counted as a duplicate (RFC 5681, Section 2).
         let is_new = header.acknowledgment != numbers.acknowledged;
         if is_new || header.window != self.ledger.room() {
-            let Header { acknowledgment, window, .. } = *header;
-            let told = (TcpControl::None, numbers.expected, acknowledgment, window);
-            let (ends, packet) = (self.place.ends, bare(&self.place.ends, told));
-            if let Some(header) = Header::read(&packet[header_len(&packet)..]) {
-                self.take(&Segment { packet: &packet, ends, header }, out, now);
-            }
+            self.take_bare((numbers.expected, header.acknowledgment, header.window), out, now);
         }
         // Nothing is expected once the end of this side is acknowledged.
         if !self.ledger.seen.has_spoken && self.state() != State::Closed {
             self.acknowledge(numbers, out, now);
+        }
+    }
+
+    /// Takes an acknowledgment: sequence number, acknowledgment, and window as it stands in the header.
+    fn take_bare(
+        &mut self,
+        (sequence, acknowledgment, window): (u32, u32, u16),
+        out: &mut Out,
+        now: Instant,
+    ) {
+        let ends = self.place.ends;
+        let packet = bare(&ends, (TcpControl::None, sequence, acknowledgment, window));
+        if let Some(header) = Header::read(&packet[header_len(&packet)..]) {
+            self.take(&Segment { packet: &packet, ends, header }, out, now);
         }
     }
 
@@ -77,6 +86,13 @@ impl Connection {
             return;
         }
         let (was, heard) = (self.state(), self.heard());
+        // Both sides have asked at once (RFC 9293, Section 3.5, Figure 7). smoltcp answers such a SYN as one that has come before.
+        if was == State::SynReceived
+            && self.role == Role::Owned
+            && let Some((next, window)) = self.ledger.answered(header)
+        {
+            return self.take_bare((next, header.acknowledgment, window), out, now);
+        }
         let known = self.known();
         let said = self.ledger.seen.window();
         let beside = known.filter(|numbers| counts_beside_window(header, numbers, said));
