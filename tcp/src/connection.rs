@@ -246,6 +246,7 @@ impl Connection {
                 // The last segment waits for nothing more to go with.
                 this.socket().set_nagle_enabled(false);
             } else {
+                this.forget_request();
                 this.socket().close();
             }
         });
@@ -441,10 +442,21 @@ impl Connection {
             || (!socket.may_send() && !self.is_pending())
     }
 
-    /// Ends it with a reset.
+    /// Ends it with a reset, or with nothing if the other side has not answered.
     pub(crate) fn abort(&mut self) {
         if !self.is_over() {
-            self.guard(|this| this.socket().abort());
+            self.guard(|this| {
+                this.forget_request();
+                this.socket().abort();
+            });
+        }
+    }
+
+    /// Whoever has not answered is not told that a connection ends (RFC 9293, Sections 3.10.4 and 3.10.5): from an address that the
+    /// interface has no more, smoltcp sends no reset.
+    fn forget_request(&mut self) {
+        if self.state() == State::SynSent {
+            self.interface.update_ip_addrs(|addresses| addresses.clear());
         }
     }
 

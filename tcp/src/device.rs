@@ -23,6 +23,8 @@ pub(crate) struct Seen {
     scale: u8,
     /// Nothing was sent behind the SYN, whose window is not scaled (RFC 7323, Section 2.2).
     is_syn_last: bool,
+    /// Something was sent since this was last unset.
+    pub(crate) has_spoken: bool,
     /// Something was sent again.
     pub(crate) has_repeated: bool,
 }
@@ -46,6 +48,7 @@ impl Seen {
             return;
         }
         let end = header.end();
+        self.has_spoken = true;
         let is_beyond = |sent: u32| end.wrapping_sub(sent).cast_signed() > 0;
         if self.sent.is_none_or(is_beyond) {
             self.sent = Some(end);

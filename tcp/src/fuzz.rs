@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use smoltcp::wire::{TcpControl, TcpPacket};
 
-use crate::screen::{Numbers, Verdict, counts_beside_window, is_acknowledged_before, judge};
+use crate::screen::{
+    Numbers, Verdict, counts_beside_window, is_acknowledged_before, is_end_ahead, judge,
+};
 use crate::segment::{Change, Ends, Header, Reply, Segment};
 
 #[cfg(test)]
@@ -154,6 +156,7 @@ fn screen(bytes: &[u8]) {
         // No buffer is longer.
         window: word(3) % (crate::MAX_BUFFER as u32 + 1),
         owes_end: word(4) & 1 != 0,
+        has_heard_end: word(4) & 2 != 0,
     };
     let ahead = header.sequence.wrapping_sub(numbers.expected);
     let verdict = judge(&header, &numbers);
@@ -162,12 +165,18 @@ fn screen(bytes: &[u8]) {
         (true, Verdict::Show) => assert_eq!(ahead, 0),
         (true, Verdict::Challenge) => assert!(ahead > 0 && ahead < numbers.window),
         (true, Verdict::Drop) => assert!(ahead > 0 && ahead >= numbers.window),
+        (true, Verdict::Strip) => panic!("a reset has no data"),
         (false, Verdict::Show) => {
             let beyond = header.acknowledgment.wrapping_sub(numbers.sent).cast_signed();
             assert!(!header.is_ack() || beyond <= 0, "what was not sent is acknowledged");
             assert!(!header.is_syn(), "RFC 5961, Section 4");
+            let is_new = header.end().wrapping_sub(numbers.expected).cast_signed() > 0;
+            let is_taken = header.is_ack() && header.end() != header.sequence && is_new;
+            let is_near = ahead < numbers.window;
+            assert!(!(numbers.has_heard_end && is_taken && is_near), "behind the end");
         }
         (false, Verdict::Challenge) => assert!(header.is_ack() || header.is_syn()),
+        (false, Verdict::Strip) => assert!(numbers.has_heard_end && header.is_ack()),
         // Nothing is lost with it.
         (false, Verdict::Drop) => {
             assert!(header.is_ack() && numbers.owes_end && header.end() == header.sequence);
@@ -178,6 +187,10 @@ fn screen(bytes: &[u8]) {
         let behind = numbers.acknowledged.wrapping_sub(header.acknowledgment);
         assert!(header.is_ack() && !header.is_rst() && header.end() != header.sequence);
         assert!(behind > 0 && behind <= numbers.reach);
+    }
+    if is_end_ahead(&header, &numbers) {
+        assert!(header.is_ack() && header.is_fin() && !header.is_rst());
+        assert!(header.end() == header.sequence.wrapping_add(1) && ahead > 0);
     }
     let said = u16::from_be_bytes(*said);
     if counts_beside_window(&header, &numbers, said) {

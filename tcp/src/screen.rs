@@ -17,6 +17,8 @@ pub(crate) struct Numbers {
     pub(crate) window: u32,
     /// Nothing but a FIN waits for its acknowledgment.
     pub(crate) owes_end: bool,
+    /// The other side's FIN has come: the number before the next one is its.
+    pub(crate) has_heard_end: bool,
 }
 
 /// What becomes of a segment.
@@ -26,6 +28,8 @@ pub(crate) enum Verdict {
     Drop,
     /// It is dropped, and answered with an acknowledgment: who sent it in truth knows then what is expected.
     Challenge,
+    /// It has data or a FIN behind the other side's FIN. Only its acknowledgment and window count, and it is answered.
+    Strip,
 }
 
 pub(crate) fn judge(header: &Header, numbers: &Numbers) -> Verdict {
@@ -51,8 +55,20 @@ pub(crate) fn judge(header: &Header, numbers: &Numbers) -> Verdict {
         if numbers.owes_end && header.is_empty() && header.acknowledgment == numbers.acknowledged {
             return Verdict::Drop;
         }
+        if is_behind_end(header, numbers) {
+            return Verdict::Strip;
+        }
     }
     Verdict::Show
+}
+
+/// Whether an acceptable segment has data or a FIN behind the other side's FIN. There is nothing (RFC 9293, Section 3.10.7.4, seventh):
+/// smoltcp takes that data, and acknowledges it.
+fn is_behind_end(header: &Header, numbers: &Numbers) -> bool {
+    let ahead = |number: u32| number.wrapping_sub(numbers.expected).cast_signed();
+    // What is ahead of the window is not acceptable, and smoltcp answers it.
+    let is_in_window = i64::from(ahead(header.sequence)) < i64::from(numbers.window);
+    numbers.has_heard_end && !header.is_empty() && ahead(header.end()) > 0 && is_in_window
 }
 
 /// Whether an acknowledgment counts though its sequence number is not the next one. While this side has no room, nothing is
@@ -84,6 +100,13 @@ pub(crate) fn is_repeated_and_acknowledges(header: &Header, numbers: &Numbers) -
     header.is_ack() && !header.is_rst() && !header.is_syn() && is_before && is_new
 }
 
+/// Whether a segment has a FIN alone, ahead of data that is missing. smoltcp neither keeps nor answers it.
+pub(crate) fn is_end_ahead(header: &Header, numbers: &Numbers) -> bool {
+    let ahead = header.sequence.wrapping_sub(numbers.expected);
+    let is_alone = header.is_fin() && !header.has_data() && !header.is_syn() && !header.is_rst();
+    header.is_ack() && is_alone && (1..numbers.window).contains(&ahead)
+}
+
 /// Whether all data of a segment with a FIN certainly lies inside of the window that smoltcp knows. `said` is the one that was
 /// said last with the acknowledgment number `acknowledged`, as it stands in the header: smoltcp may know an earlier one, which
 /// is half as long at least, as it says at once that a window is twice as long.
@@ -103,6 +126,7 @@ mod tests {
         expected: u32::MAX - 9,
         window: 100,
         owes_end: false,
+        has_heard_end: false,
     };
 
     /// A segment without data.
@@ -179,11 +203,41 @@ mod tests {
         assert!(!counts(1, 401, 20) && !counts(1, 401, 18) && !counts(1, 401, 1));
     }
 
+    /// RFC 5681, Section 4.2.
+    #[test]
+    fn an_end_is_ahead_within_the_window() {
+        let is_ahead = |ahead: u32, flags| {
+            let sequence = NUMBERS.expected.wrapping_add(ahead);
+            is_end_ahead(&header(sequence, 450, flags), &NUMBERS)
+        };
+        assert!(is_ahead(1, 17) && is_ahead(99, 17));
+        assert!(!is_ahead(0, 17) && !is_ahead(100, 17) && !is_ahead(u32::MAX, 17));
+        assert!(!is_ahead(1, 16) && !is_ahead(1, 1) && !is_ahead(1, 19) && !is_ahead(1, 21));
+    }
+
     #[test]
     fn only_what_is_far_from_the_end_of_the_window_certainly_is_in_it() {
         let is_inside = |end: u32, said| is_well_inside(&header(end, 0, 17), 1000, said);
         assert!(is_inside(1000, 0) && is_inside(1050, 100));
         assert!(!is_inside(1051, 100) && !is_inside(999, 100) && !is_inside(1001, 1));
+    }
+
+    /// RFC 9293, Section 3.10.7.4.
+    #[test]
+    fn nothing_is_behind_an_end() {
+        let numbers = Numbers { has_heard_end: true, ..NUMBERS };
+        let expected = numbers.expected;
+        let judge = |ahead: i32, flags, numbers: &Numbers| {
+            let sequence = expected.wrapping_add_signed(ahead);
+            judge(&header(sequence, 450, flags), numbers)
+        };
+        assert_eq!(judge(0, 17, &numbers), Verdict::Strip, "another FIN");
+        assert_eq!(judge(99, 17, &numbers), Verdict::Strip);
+        assert_eq!(judge(100, 17, &numbers), Verdict::Show, "it is beyond the window");
+        assert_eq!(judge(-1, 17, &numbers), Verdict::Show, "the same FIN again");
+        assert_eq!(judge(0, 16, &numbers), Verdict::Show);
+        assert_eq!(judge(0, 1, &numbers), Verdict::Show, "smoltcp drops what acknowledges nothing");
+        assert_eq!(judge(0, 17, &NUMBERS), Verdict::Show);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use smoltcp::wire::TcpControl;
 
 use super::{Connection, ORPHAN_TIME, Role};
 use crate::out::Out;
-use crate::screen::{Numbers, Verdict, counts_beside_window, is_repeated_and_acknowledges, judge};
+use crate::screen::{
+    Numbers, Verdict, counts_beside_window, is_end_ahead, is_repeated_and_acknowledges, judge,
+};
 use crate::segment::{Change, Header, Reply, Segment, bare, header_len, window_scale};
 
 impl Connection {
@@ -30,16 +32,52 @@ impl Connection {
                 self.acknowledge(&numbers, out, now);
                 false
             }
+            Verdict::Strip => {
+                self.take_stripped(header, &numbers, out, now);
+                false
+            }
         }
     }
 
-    /// Says what is expected.
+    /// Takes the acknowledgment and the window of a segment, and says what is expected.
+    fn take_stripped(&mut self, header: &Header, numbers: &Numbers, out: &mut Out, now: Instant) {
+        self.ledger.seen.has_spoken = false;
+        // Without data, one that says nothing new would be counted as a duplicate (RFC 5681, Section 2).
+        let is_new = header.acknowledgment != numbers.acknowledged;
+        if is_new || header.window != self.ledger.room() {
+            self.take_bare((numbers.expected, header.acknowledgment, header.window), out, now);
+        }
+        // Nothing is expected once the end of this side is acknowledged.
+        if !self.ledger.seen.has_spoken && self.state() != State::Closed {
+            self.acknowledge(numbers, out, now);
+        }
+    }
+
+    /// Takes an acknowledgment: sequence number, acknowledgment, and window as it stands in the header.
+    fn take_bare(
+        &mut self,
+        (sequence, acknowledgment, window): (u32, u32, u16),
+        out: &mut Out,
+        now: Instant,
+    ) {
+        let ends = self.place.ends;
+        let packet = bare(&ends, (TcpControl::None, sequence, acknowledgment, window));
+        if let Some(header) = Header::read(&packet[header_len(&packet)..]) {
+            self.take(&Segment { packet: &packet, ends, header }, out, now);
+        }
+    }
+
+    /// Says what is expected, once in a second.
     fn acknowledge(&mut self, numbers: &Numbers, out: &mut Out, now: Instant) {
         if self.times.may_challenge(now) {
-            let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
-            let window = self.ledger.seen.window();
-            out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
+            self.say_expected(numbers, out);
         }
+    }
+
+    fn say_expected(&self, numbers: &Numbers, out: &mut Out) {
+        let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
+        let window = self.ledger.seen.window();
+        out.reply(&self.place.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
     }
 
     pub(super) fn take(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
@@ -48,6 +86,13 @@ impl Connection {
             return;
         }
         let (was, heard) = (self.state(), self.heard());
+        // Both sides have asked at once (RFC 9293, Section 3.5, Figure 7). smoltcp answers such a SYN as one that has come before.
+        if was == State::SynReceived
+            && self.role == Role::Owned
+            && let Some((next, window)) = self.ledger.answered(header)
+        {
+            return self.take_bare((next, header.acknowledgment, window), out, now);
+        }
         let known = self.known();
         let said = self.ledger.seen.window();
         let beside = known.filter(|numbers| counts_beside_window(header, numbers, said));
@@ -58,7 +103,14 @@ impl Connection {
         let held = self.held();
         self.ledger.note(header, &change, &held);
         let altered = segment.altered(&change);
+        self.ledger.seen.has_spoken = false;
         self.show(altered.as_deref().unwrap_or(segment.packet), out, now);
+        // At once, as for data ahead of a gap (RFC 5681, Section 4.2). What is beyond the window that was said, smoltcp answers.
+        if let Some(numbers) = known.filter(|numbers| is_end_ahead(header, numbers))
+            && !self.ledger.seen.has_spoken
+        {
+            self.say_expected(&numbers, out);
+        }
         if change.hides_end {
             self.show_end(header, &change, out, now);
         }

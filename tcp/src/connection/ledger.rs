@@ -77,6 +77,15 @@ impl Ledger {
         self.scale = scale.unwrap_or(0).min(14);
     }
 
+    /// The next sequence number of the other side, and its window as it stands in the header of the next segment, if `header` is its SYN once
+    /// more, with the acknowledgment of this side's.
+    pub(super) fn answered(&self, header: &Header) -> Option<(u32, u16)> {
+        let next = self.begun.filter(|begun| *begun == header.sequence.wrapping_add(1))?;
+        let is_answer = header.is_syn() && header.is_ack() && !header.is_rst() && !header.is_fin();
+        let is_ours = self.seen.sent == Some(header.acknowledgment);
+        (is_answer && is_ours).then_some((next, header.window >> self.scale))
+    }
+
     /// Whether a FIN may follow at once what was written: all of that was sent, and certainly has room. A window may seem to shrink, as
     /// it is rounded down.
     pub(super) fn may_end(&self, held: &Held) -> bool {
@@ -138,6 +147,7 @@ impl Ledger {
             expected: self.begun?.wrapping_add(come).wrapping_add(held.has_heard_end().into()),
             window: held.receive_capacity,
             owes_end: owes_end && held.owed == 0,
+            has_heard_end: held.has_heard_end(),
         })
     }
 
@@ -302,6 +312,26 @@ mod tests {
         assert_eq!(note(5, 3, ack | rst), (1, true));
         assert_eq!(note(u32::MAX, 4, ack), (1, true));
         assert_eq!(note(0, 5, ack), (5, false), "the same again");
+    }
+
+    /// RFC 9293, Section 3.5, Figure 7; RFC 7323, Section 2.2.
+    #[test]
+    fn a_syn_that_comes_again_answers_ours() {
+        let ledger = ledger();
+        let ours = u32::MAX - 9;
+        let answered = |sequence, acknowledgment, flags| {
+            let mut header = header(acknowledgment, 85, flags);
+            header.sequence = sequence;
+            ledger.answered(&header)
+        };
+        let (theirs, next) = (u32::MAX - 5, u32::MAX - 4);
+        assert_eq!(answered(theirs, ours, 18), Some((next, 10)));
+        assert_eq!(answered(next, ours, 18), None);
+        assert_eq!(answered(theirs, ours - 1, 18), None);
+        for flags in [2, 16, 19, 22] {
+            assert_eq!(answered(theirs, ours, flags), None, "{flags}");
+        }
+        assert_eq!(Ledger::new().answered(&header(0, 0, 18)), None);
     }
 
     #[test]
