@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use common::users::Of;
 use common::{Liar, Stack, Switch, layout};
 use quicket_packets::client::Port;
-use quicket_packets::{Layout, Reason, compose};
+use quicket_packets::{Counters, Layout, REASONS, Reason, compose};
 use quicket_ring::{Consumer, Descriptor, Producer, Way};
+use rustix::fs::FallocateFlags;
 
 /// What goes on takes less, also where tests share a core.
 const LONG: Duration = Duration::from_secs(120);
@@ -195,6 +196,52 @@ fn who_scribbles_on_his_memory_harms_himself() {
 /// An index that no count of the ring can be near to: half of all away.
 fn number_beyond(random: u64) -> u32 {
     (1 << 31) + (random >> 48) as u32
+}
+
+/// No seal forbids that. What is gone is zeros, and pages that the kernel has to make again.
+#[test]
+fn who_punches_holes_into_his_memory_harms_himself() {
+    let switch = Switch::start();
+    beside(&switch, || {
+        let mut sender = switch.stack("127.0.0.1");
+        let mut sent = 0;
+        let punch = |liar: &Liar, from: u64| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let len = layout().memory() as u64;
+            rustix::fs::fallocate(&liar.memory, flags, from, len - from).unwrap();
+        };
+        let mut send = |to| {
+            sender.send(to, b"into a hole");
+            sent += 1;
+            let dropped = |all: &Counters| REASONS.map(|why| all.dropped(why)).iter().sum::<u64>();
+            sender.until(|counters| counters.sent + dropped(counters) == sent)
+        };
+        // Slots alone: those for receiving are the second half of them. The port lives on, and gets what comes.
+        let mut liar = Liar::open(&switch.path);
+        let mine = liar.register();
+        let before = send(mine).sent;
+        for n in 0..60 {
+            punch(&liar, layout().memory() as u64 / 2);
+            // Frames of zeros.
+            liar.publish(&[Descriptor { slot: 127, len: 64 }]);
+            assert_eq!(send(mine).sent, before + n + 1);
+        }
+        assert_eq!(common::ask(&liar.control, &[4], None).0[0], 0, "it is still there");
+        // All of it, indices as well, while frames go both ways.
+        for n in 0..200_u32 {
+            let mut liar = Liar::open(&switch.path);
+            let mine = liar.register();
+            for n in 0..n % 5 {
+                liar.publish(&[Descriptor { slot: n, len: 64 }]);
+                send(mine);
+            }
+            punch(&liar, 0);
+            send(mine);
+            punch(&liar, 0);
+            let _ = liar.bell.ring();
+            send(mine);
+        }
+    });
 }
 
 #[test]
