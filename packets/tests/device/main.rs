@@ -11,6 +11,7 @@ mod killed;
 mod loopback;
 mod permitted;
 mod program;
+mod protocols;
 mod system;
 mod traffic;
 mod vlans;
