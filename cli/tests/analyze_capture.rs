@@ -154,8 +154,7 @@ fn by_others(site: &Site) {
                 true
             }
             Err(_) => {
-                assert!(std::env::var_os("CI").is_none(), "editcap is not installed");
-                eprintln!("LEFT OUT: editcap changes a capture, and is not installed");
+                quicket_testing::leave_out("editcap changes a capture, and is not installed");
                 false
             }
         }

@@ -242,8 +242,7 @@ fn a_program_of_another_network_namespace_has_a_port_by_what_it_was_handed() {
         Some(())
     });
     if !rustix::process::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "CAP_SYS_ADMIN is missing");
-        println!("LEFT OUT: a network namespace needs CAP_SYS_ADMIN");
+        quicket_testing::leave_out("a network namespace needs CAP_SYS_ADMIN");
         return;
     }
     assert_eq!(peer.receive(), (address, b"from elsewhere".to_vec()));

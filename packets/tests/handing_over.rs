@@ -1,5 +1,5 @@
 //! What one user may hand over to a switch for all users, and have wait by that: nobody else. These tests need root, to be several
-//! users: they say LEFT OUT without it, and fail in continuous integration.
+//! users: without it they say LEFT OUT, and fail where [`quicket_testing::leave_out`] does.
 
 mod common;
 

@@ -130,3 +130,35 @@ impl Ways {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(from: [u8; 4], to: u32) -> Ends {
+        let key = |address: std::net::Ipv4Addr| {
+            Tuple { address: address.into(), protocol: 17, port: 53 }.into()
+        };
+        Ends { source: key(from.into()), destination: key(to.into()) }
+    }
+
+    #[test]
+    fn ever_new_addresses_are_asked_for_as_often_as_may_be_and_remembered_in_bounded_memory() {
+        let (mut ways, now) = (Ways::open().unwrap(), Instant::now());
+        let new = |n: u32| ends([127, 0, 0, 1], 0x7f00_0002 + n);
+        let mut looks = 8;
+        for n in 0..60 {
+            let is_asked = ways.find(&new(n), now, &mut looks) != Way::Closed(Reason::Route);
+            assert_eq!(is_asked, n < 8, "{n}");
+        }
+        assert_eq!((looks, ways.known.len()), (0, 8));
+        // What is known takes no look.
+        assert!(matches!(ways.find(&new(3), now, &mut looks), Way::By { .. }));
+        let mut most = 0;
+        for n in 0..3 * MAX_WAYS as u32 {
+            assert!(matches!(ways.find(&new(n), now, &mut 1), Way::By { .. }));
+            most = most.max(ways.known.len());
+        }
+        assert_eq!(most, MAX_WAYS);
+    }
+}

@@ -52,10 +52,22 @@ impl Of {
             return None;
         }
         if !rustix::process::geteuid().is_root() {
-            assert!(std::env::var_os("CI").is_none(), "this test needs root");
-            println!("LEFT OUT: being several users needs root");
+            quicket_testing::leave_out("being several users needs root");
             return None;
         }
+        Some(Self::begin(test))
+    }
+
+    /// One of which this test needs no other users. None in the process that is the switch, as above.
+    pub fn one(test: &str) -> Option<Self> {
+        if let Some(path) = std::env::var_os(PATH) {
+            be_the_switch(path.as_ref());
+            return None;
+        }
+        Some(Self::begin(test))
+    }
+
+    fn begin(test: &str) -> Self {
         let path = std::env::temp_dir().join(format!("quicket-{test}-{}", std::process::id()));
         let process = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture"])
@@ -70,7 +82,7 @@ impl Of {
             assert!(begun.elapsed() < PATIENCE, "there is no switch");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Some(this)
+        this
     }
 
     pub fn descriptors(&self) -> usize {

@@ -192,3 +192,32 @@ fn a_device_with_more_queues_than_sockets_is_refused() {
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
     assert!(!crate::wire::has_program());
 }
+
+/// Each frame is to a neighbour that the system has not heard of, and all are there when the switch looks.
+#[test]
+fn of_ever_new_addresses_eight_are_looked_up_in_a_turn() {
+    if !crate::is_permitted() {
+        return;
+    }
+    let wire = Wire::new("");
+    let switch = Switch::start();
+    attach(&switch, MODES[0]);
+    let (mut one, mut other) = (switch.stack(HERE[0]), switch.stack(HERE[0]));
+    let there = wire.socket(THERE[0]);
+    exchange(&mut other, &there, b"before");
+    for round in 0..3_u8 {
+        let mut hosts = 0..60_u8;
+        let from = one.address;
+        assert!(one.port.room(60).unwrap() >= 60);
+        let sent = one.port.send(|slot| {
+            let to = Ipv4Addr::new(192, 0, 2, 10 + round * 60 + hosts.next()?);
+            compose::udp(slot, from, (to, 53).into(), b"who is there?")
+        });
+        assert_eq!(sent.unwrap(), 60);
+        // Of those that were looked up the system knows that they are at the device, and asks for their addresses of Ethernet.
+        let (asked, others) = (8 * (u64::from(round) + 1), 52 * (u64::from(round) + 1));
+        let counters = one.until(|counters| counters.dropped(Reason::Route) == others);
+        assert_eq!((counters.dropped(Reason::Neighbour), counters.sent), (asked, 0));
+        exchange(&mut other, &there, b"meanwhile");
+    }
+}

@@ -1,5 +1,5 @@
-//! The switch for packets on network devices. These tests need root: they say LEFT OUT without it, and fail in
-//! continuous integration.
+//! The switch for packets on network devices. These tests need root: without it they say LEFT OUT, and fail
+//! where [`quicket_testing::leave_out`] does.
 
 mod attacks;
 mod changes;
@@ -11,6 +11,7 @@ mod killed;
 mod loopback;
 mod permitted;
 mod program;
+mod protocols;
 mod system;
 mod traffic;
 mod vlans;

@@ -1,12 +1,11 @@
 //! Whether this system lets network devices be tested.
 
-/// Says so if it does not. In continuous integration that is a failure.
+/// Says so if it does not, or fails; see [`quicket_testing::leave_out`].
 pub(crate) fn is_permitted() -> bool {
     let user = rustix::process::geteuid();
     if user.is_root() && quicket_bpf::Tuples::new(1).is_ok() {
         return true;
     }
-    assert!(std::env::var_os("CI").is_none(), "network devices need root and BPF");
-    println!("LEFT OUT: network devices need root and BPF");
+    quicket_testing::leave_out("network devices need root and BPF");
     false
 }

@@ -72,8 +72,7 @@ fn ping(wire: &Wire, to: &str) {
             assert!(output.status.success() && text.contains("3 received"), "{text}");
         }
         Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "ping is missing: {error}");
-            println!("LEFT OUT: ping is missing: {error}");
+            quicket_testing::leave_out(format_args!("ping is missing: {error}"));
         }
     }
 }

@@ -84,7 +84,10 @@ fn add_vlan() -> bool {
     let words = ["link", "add", "link", DEVICE, "name", "vlan5", "type", "vlan", "id", "5"];
     let output = Command::new("ip").args(words).output().unwrap();
     if !output.status.success() {
-        println!("LEFT OUT: no VLAN of the system: {}", String::from_utf8_lossy(&output.stderr));
+        quicket_testing::tell_left_out(format_args!(
+            "no VLAN of the system: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
         return false;
     }
     ip("addr add 198.18.5.1/24 dev vlan5");
