@@ -126,16 +126,16 @@ mod tests {
                     .find(|(key, _)| *key == name)
                     .map(|(_, value)| OsString::from(value))
             };
-            caches_of(&lookup, is_root, |folder| !folder.starts_with("/home")).map_err(drop)
+            caches_of(&lookup, is_root, |folder| !folder.starts_with("/u")).map_err(drop)
         };
         let paths = |paths: &[&str]| Ok(paths.iter().map(PathBuf::from).collect::<Vec<_>>());
-        let home = &[("HOME", "/root")];
-        assert_eq!(caches(home, true), paths(&["/var/cache/quicket", "/root/.cache/quicket"]));
-        assert_eq!(caches(home, false), paths(&["/root/.cache/quicket"]));
-        let named = &[("HOME", "/root"), ("XDG_CACHE_HOME", "/c")];
+        let home = &[("HOME", "/r")];
+        assert_eq!(caches(home, true), paths(&["/var/cache/quicket", "/r/.cache/quicket"]));
+        assert_eq!(caches(home, false), paths(&["/r/.cache/quicket"]));
+        let named = &[("HOME", "/r"), ("XDG_CACHE_HOME", "/c")];
         assert_eq!(caches(named, true), paths(&["/c/quicket", "/var/cache/quicket"]));
         assert_eq!(caches(named, false), paths(&["/c/quicket"]));
-        let of_another = &[("HOME", "/home/u"), ("XDG_CACHE_HOME", "/home/u/.cache")];
+        let of_another = &[("HOME", "/u"), ("XDG_CACHE_HOME", "/u/.cache")];
         assert_eq!(caches(of_another, true), paths(&["/var/cache/quicket"]));
         assert_eq!(caches(&[], true), paths(&["/var/cache/quicket"]));
         assert!(caches(&[], false).is_err());
