@@ -19,7 +19,7 @@ use std::{io, thread};
 
 use rustix::net::{Shutdown, shutdown, sockopt};
 
-pub use message::{MAX_DESCRIPTORS, Reading, Room, brings_descriptors};
+pub use message::{MAX_DESCRIPTORS, Reading, Room, brings_descriptors, receive_message};
 
 enum Job<T> {
     Close(OwnedFd),

@@ -159,14 +159,35 @@ const LOOK: usize = 1024;
 
 fn receive(from: BorrowedFd<'_>, has_room: bool) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut buffer = [0; LOOK];
+    if has_room {
+        return receive_message(from, &mut buffer);
+    }
+    receive_by(from, &mut buffer, RecvAncillaryBuffer::default())
+}
+
+/// Receives a message and all descriptors that came with it: closing one may wait, for as long as who sent it
+/// likes, so that it is the caller's business. The length is 0 at the end. A message that is longer than `buffer` is
+/// cut off.
+///
+/// # Errors
+///
+/// `EAGAIN` when there is no message, or what the system says.
+pub fn receive_message(
+    from: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut control = match has_room {
-        true => RecvAncillaryBuffer::new(&mut space),
-        false => RecvAncillaryBuffer::default(),
-    };
+    receive_by(from, buffer, RecvAncillaryBuffer::new(&mut space))
+}
+
+fn receive_by(
+    from: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    mut control: RecvAncillaryBuffer<'_>,
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let message = rustix::io::retry_on_intr(|| {
-        rustix::net::recvmsg(from, &mut [IoSliceMut::new(&mut buffer)], &mut control, flags)
+        rustix::net::recvmsg(from, &mut [IoSliceMut::new(buffer)], &mut control, flags)
     })?;
     let mut descriptors = Vec::new();
     for part in control.drain() {

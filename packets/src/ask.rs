@@ -97,7 +97,7 @@ pub(crate) fn say(
 /// The next answer, if it is there.
 pub(crate) fn hear(control: BorrowedFd<'_>) -> io::Result<Option<(Answer, Vec<OwnedFd>)>> {
     let mut buffer = [0; MAX_MESSAGE];
-    match local::receive(control, &mut buffer) {
+    match quicket_clerk::receive_message(control, &mut buffer) {
         Ok((0, _)) | Err(Errno::CONNRESET) => Err(gone()),
         Ok((len, descriptors)) => {
             let answer = buffer.get(..len).and_then(Answer::decode);

@@ -1,18 +1,12 @@
-//! Messages with descriptors on a local socket. No call waits here, whatever flags the socket has.
+//! Sends messages with descriptors by a local socket; `quicket_clerk::receive_message` is the other way. No call waits here,
+//! whatever flags the socket has.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
-use quicket_clerk::MAX_DESCRIPTORS;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
-
-/// Room for them, and for the alignment of what is before them.
-const CONTROL_LEN: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// Sends a message, whole or not at all.
 pub(crate) fn send(
@@ -30,26 +24,4 @@ pub(crate) fn send(
         rustix::net::sendmsg(to, &[IoSlice::new(bytes)], &mut control, flags)
     })
     .map(drop)
-}
-
-/// Receives a message and all descriptors that came with it: closing one may wait, for as long as who sent it
-/// likes, so that it is the caller's business. The length is 0 at the end. A message that is longer than `buffer` is
-/// cut off.
-pub(crate) fn receive(
-    from: BorrowedFd<'_>,
-    buffer: &mut [u8],
-) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); CONTROL_LEN];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let message = rustix::io::retry_on_intr(|| {
-        rustix::net::recvmsg(from, &mut [IoSliceMut::new(buffer)], &mut control, flags)
-    })?;
-    let mut descriptors = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = part {
-            descriptors.extend(rights);
-        }
-    }
-    Ok((message.bytes, descriptors))
 }

@@ -282,7 +282,7 @@ mod tests {
 
     fn asked(switch: &OwnedFd) -> Result<Request, Errno> {
         let mut buffer = [0; MAX_MESSAGE];
-        let received = local::receive(switch.as_fd(), &mut buffer);
+        let received = quicket_clerk::receive_message(switch.as_fd(), &mut buffer);
         received.map(|(len, _)| Request::decode(&buffer[..len]).unwrap())
     }
 

@@ -160,7 +160,7 @@ impl Bench {
         loop {
             self.turn();
             let mut buffer = [0; MAX_MESSAGE];
-            match local::receive(program.socket.as_fd(), &mut buffer) {
+            match quicket_clerk::receive_message(program.socket.as_fd(), &mut buffer) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => {
                     assert!(program.watches, "the switch has closed a connection");
                     return None;

@@ -33,7 +33,6 @@ use rustix::process::{Resource, getrlimit};
 use crate::counters::Counters;
 use crate::evidence;
 use crate::forwarder::Forwarder;
-use crate::local;
 use crate::told::Told;
 use crate::tuple::Tuple;
 use clerk::{Clerk, Desk, Finding};
@@ -379,7 +378,7 @@ impl Daemon {
                 Ok(true) | Err(_) => return None,
             }
         }
-        Some(local::receive(socket.as_fd(), buffer))
+        Some(quicket_clerk::receive_message(socket.as_fd(), buffer))
     }
 
     /// Ends a connection, with its port and tuples.

@@ -12,6 +12,7 @@ use rustix::net::{
 use super::shortage::RETRY_TIME;
 use super::*;
 use crate::client::Port;
+use crate::local;
 use crate::protocol::{Answer, MAX_MESSAGE, Request, Sizes, VERSION};
 
 /// How long the switch may take.
@@ -61,7 +62,7 @@ impl Bench {
         let (begun, mut buffer) = (Instant::now(), [0; MAX_MESSAGE]);
         loop {
             self.turn();
-            match local::receive(program.as_fd(), &mut buffer) {
+            match quicket_clerk::receive_message(program.as_fd(), &mut buffer) {
                 Ok((len, kept)) => {
                     assert_eq!(Answer::decode(&buffer[..len]), Some(Answer::Done));
                     return kept;
@@ -152,7 +153,7 @@ fn a_message_that_has_no_room_is_looked_at_now_and_then() {
     }
     bench.daemon.limit = limit;
     let mut buffer = [0; MAX_MESSAGE];
-    while local::receive(program.as_fd(), &mut buffer).is_err() {
+    while quicket_clerk::receive_message(program.as_fd(), &mut buffer).is_err() {
         bench.turn();
         assert!(begun.elapsed() < PATIENCE, "it is not heard");
     }
